@@ -7,8 +7,6 @@
 mod cluster;
 mod matching;
 
-use std::net::IpAddr;
-
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::network_policy::NetworkPolicy;
 use tweed_core::object::pod::NamedPort;
@@ -17,6 +15,7 @@ use tweed_core::object::selector::Labels;
 pub use cluster::{Cluster, Endpoint};
 
 use super::desired::Direction;
+use super::end_addresses::EndAddresses;
 use super::local::PolicyKey;
 use matching::Outcome;
 
@@ -36,11 +35,10 @@ pub struct PodParty {
 }
 
 /// One end of a packet.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Party {
-    /// The address, and others that count as the same: those of a Node for its address
-    /// on the overlay.
-    pub addresses: Vec<IpAddr>,
+    /// The address, and others that count as well.
+    pub addresses: EndAddresses,
     /// The pod, unless it is on the host's network or has ended.
     pub pod: Option<PodParty>,
     /// The labels of the Nodes that have the address.

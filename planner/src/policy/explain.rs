@@ -7,6 +7,7 @@ use tweed_core::attachment::PodName;
 use tweed_core::object::ObjectKey;
 
 use super::desired::{DIRECTIONS, Direction};
+use super::end_addresses::EndAddresses;
 use super::evaluator::{
     Decision, Endpoint, Explanation, Judgement, Packet, Party, PodParty, Policies, Verdict, judge,
 };
@@ -176,13 +177,16 @@ impl Index {
     /// What an address is.
     fn party(&self, address: IpAddr) -> Party {
         let mut party = Party {
-            addresses: vec![address],
+            addresses: EndAddresses {
+                address,
+                aliases: Vec::new(),
+            },
             pod: self.pod_at(address),
             nodes: Vec::new(),
         };
         for (_, node) in self.nodes.at(address) {
             party.nodes.push((*node.labels).clone());
-            party.addresses.extend(node.aliases(address));
+            party.addresses.aliases.extend(node.aliases(address));
         }
         party
     }

@@ -102,8 +102,8 @@ impl Identities {
         let mut numbers = Vec::with_capacity(moves.len());
         for one in moves {
             let number = match &one.content {
-                Some(content) if !content.is_unknown() => self.number(content, &mut touched),
-                _ => UNKNOWN,
+                Some(content) => self.number(content, &mut touched),
+                None => UNKNOWN,
             };
             numbers.push(number);
             if let Some(identity) = self.all.get_mut(&number) {
@@ -159,9 +159,7 @@ impl Identities {
             if let Some(was) = one.was {
                 *leaving.entry(was).or_default() += 1;
             }
-            if let Some(content) = &one.content
-                && !content.is_unknown()
-            {
+            if let Some(content) = &one.content {
                 wanted.insert(content);
                 if one.before != UNKNOWN {
                     *becoming.entry((one.before, content)).or_default() += 1;

@@ -6,6 +6,7 @@
 mod class;
 mod compiled;
 pub mod desired;
+mod end_addresses;
 pub mod evaluator;
 mod explain;
 mod identities;
@@ -25,6 +26,7 @@ pub mod wants;
 mod who;
 
 pub use desired::{Delta, Desired};
+pub use end_addresses::EndAddresses;
 pub use evaluator::{Endpoint, Explanation};
 pub use explain::ExplainError;
 pub use index::PolicyKinds;

@@ -109,8 +109,8 @@ fn entry(node: &Node) -> NodeEntry {
 }
 
 impl NodeEntry {
-    /// The addresses that count as this one of the Node when CIDRs are compared: for
-    /// one of the overlay those of the Node of the same family, and itself.
+    /// The addresses that count as this one of the Node when CIDRs are compared, besides
+    /// itself: for one of the overlay those of the Node of the same family.
     pub fn aliases(&self, address: IpAddr) -> impl Iterator<Item = IpAddr> {
         let others = self.overlay.contains(&address).then_some(&self.addresses);
         let others = others.into_iter().flatten().copied();

@@ -10,6 +10,7 @@ use tweed_core::object::namespace::Namespace;
 use tweed_core::object::selector::{LabelSelector, Labels};
 
 use super::desired::Number;
+use super::end_addresses::EndAddresses;
 use super::labels::Kind;
 use super::rules::{Atom, Namespaces};
 use crate::addresses::{self, Range};
@@ -173,6 +174,19 @@ impl PeerSets {
             .iter()
             .filter(|(selector, _)| selector.selects(labels));
         selected.map(|(_, id)| *id).collect()
+    }
+
+    /// Whether a list has a CIDR for an end.
+    pub fn has_block_of(&self, id: Number, end: &EndAddresses) -> bool {
+        let mut atoms = self
+            .sets
+            .get(&id)
+            .into_iter()
+            .flat_map(|set| set.atoms.iter());
+        atoms.any(|atom| match atom {
+            Atom::Block(cidr, except) | Atom::PodsIn(cidr, except) => end.is_in(cidr, except),
+            Atom::Pods(..) | Atom::Nodes(_) => false,
+        })
     }
 
     /// The addresses of a family that each list has CIDRs for.

@@ -6,13 +6,14 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnetwork::IpNetwork;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::namespace::Namespace;
-use tweed_core::object::network_policy::NetworkPolicy;
+use tweed_core::object::network_policy::{NetworkPolicy, Peer};
 use tweed_core::object::node::{Node, NodeAddress};
 use tweed_core::object::pod::{NamedPort, Pod};
 use tweed_core::object::selector::Labels;
@@ -70,6 +71,38 @@ impl Case {
         let same = addresses.filter(|one| one.is_ipv4() == source.is_ipv4());
         same.chain([source]).collect()
     }
+
+    /// The case with blocks that except all addresses of a Node, those of the overlay too,
+    /// if they except one that it has in its status.
+    pub fn excepting_whole_nodes(&self) -> Self {
+        let mut case = self.clone();
+        let rules = case.policies.iter_mut().flat_map(|one| &mut one.ingress);
+        for peer in rules.flat_map(|rule| &mut rule.peers) {
+            if let Peer::Block { except, .. } = peer {
+                let whole = self.nodes.iter().flat_map(|node| whole_if_in(node, except));
+                let whole: Vec<String> = whole.collect();
+                except.extend(whole);
+            }
+        }
+        case
+    }
+}
+
+/// The addresses of each family of a Node as CIDRs, if one of its status is in these.
+fn whole_if_in(node: &Node, except: &[String]) -> Vec<String> {
+    let except = except
+        .iter()
+        .filter_map(|one| one.parse::<IpNetwork>().ok());
+    let except: Vec<IpNetwork> = except.collect();
+    let own = addresses(node);
+    let is_in = |family: bool| {
+        let mut own = own.iter().filter(|one| one.is_ipv4() == family);
+        own.any(|one| except.iter().any(|cidr| cidr.contains(*one)))
+    };
+    let all = own.iter().copied().chain(overlay_addresses(node));
+    all.filter(|one| is_in(one.is_ipv4()))
+        .map(|one| IpNetwork::from(one).to_string())
+        .collect()
 }
 
 /// The addresses of a Node's status.
@@ -83,7 +116,7 @@ pub fn addresses(node: &Node) -> Vec<IpAddr> {
 /// The first addresses of a Node's pod CIDRs.
 pub fn overlay_addresses(node: &Node) -> Vec<IpAddr> {
     let cidrs = node.pod_cidrs.iter();
-    let cidrs = cidrs.filter_map(|cidr| cidr.parse::<ipnetwork::IpNetwork>().ok());
+    let cidrs = cidrs.filter_map(|cidr| cidr.parse::<IpNetwork>().ok());
     cidrs.map(|cidr| cidr.network()).collect()
 }
 

@@ -1,10 +1,12 @@
 //! Nodes as the ends of a connection: the own node, other nodes, nodes as peers, and pods
 //! on the host's network, which are their node.
 
+use std::net::SocketAddr;
+
 use serde_json::json;
 use tweed_lab::{LabError, Netns};
 
-use super::scene::{NONE, Scene, ingress};
+use super::scene::{ALL, NONE, Scene, ingress};
 use super::traffic::Listener;
 use super::{cluster_policy, policy};
 
@@ -25,6 +27,7 @@ fn nodes_to_pods_and_pods_to_nodes() -> Result<(), LabError> {
     let mut scene = Scene::new()?;
     from_nodes(&mut scene)?;
     to_nodes(&mut scene)?;
+    excepted_nodes(&mut scene)?;
     selected_nodes(&mut scene)?;
     pods_on_the_host_network(&mut scene)
 }
@@ -68,6 +71,38 @@ fn to_nodes(scene: &mut Scene) -> Result<(), LabError> {
     let block = format!("[{{to: [{{ipBlock: {{cidr: {address}/32}}}}]}}]");
     scene.with(&[egress(&block)])?;
     assert_eq!(heard(scene)?, [true, false], "the own node allowed");
+    Ok(())
+}
+
+/// An exception of a node's address holds for its address on the overlay too: there the
+/// same programs listen, and from there it sends. One of the pods' range is about pods.
+fn excepted_nodes(scene: &mut Scene) -> Result<(), LabError> {
+    let [_, other] = nodes(scene)?;
+    let overlay = SocketAddr::from(([10, 244, 2, 0], other.at().port()));
+    let address = scene.cluster[2].node.address();
+    let both = |except: &str| {
+        let block = format!("{{ipBlock: {{cidr: 0.0.0.0/0, except: [{except}]}}}}");
+        let spec = format!(
+            "{{podSelector: {{}}, policyTypes: [Ingress, Egress], \
+             ingress: [{{from: [{block}]}}], egress: [{{to: [{block}]}}]}}"
+        );
+        policy("shop", "block", &spec)
+    };
+    let node_alone = format!("{address}/32");
+    for (except, passes, pods) in [
+        ("", true, ALL.as_slice()),
+        (node_alone.as_str(), false, ALL.as_slice()),
+        ("10.244.0.0/16", true, NONE.as_slice()),
+    ] {
+        scene.with(&[both(except)])?;
+        let near = scene.near.netns();
+        assert_eq!(other.hears(near)?, passes, "to the node: {except}");
+        let heard = other.hears_through(near, overlay)?;
+        assert_eq!(heard, passes, "to its overlay address: {except}");
+        let heard = scene.ports[0].hears(node(scene, 2))?;
+        assert_eq!(heard, passes, "from the node: {except}");
+        assert_eq!(scene.reached()?, [pods, pods], "pods: {except}");
+    }
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use tweed_core::object::selector::Labels;
 use super::Compiled;
 use crate::addresses;
 use crate::policy::desired::{Number, Span, UNKNOWN};
+use crate::policy::end_addresses::EndAddresses;
 use crate::policy::identities::{Content, Move};
 use crate::policy::index::Index;
 use crate::policy::labels::Kind;
@@ -201,7 +202,10 @@ impl Compiled {
         for address in std::mem::take(&mut self.pending.addresses) {
             let was = self.tables.desired.identities.get(&address).copied();
             let content = self.content(index, address).map(&mut share);
-            let content = content.filter(|content| !content.is_unknown());
+            // The kernel asks networks about an address that it has no identity for. So
+            // one that no list has, but whose network has some, needs an identity too.
+            let is_needed = !self.networks(address).is_empty();
+            let content = content.filter(|content| is_needed || !content.is_unknown());
             let same = was
                 .and_then(|was| self.identities.get(was))
                 .map(|one| &one.content);
@@ -298,12 +302,13 @@ impl Compiled {
         if kind.is_none() && nodes.is_empty() {
             return None;
         }
-        let mut sets: BTreeSet<Number> = self.networks(address).iter().copied().collect();
+        let aliases = nodes.iter().flat_map(|node| node.aliases(address));
+        let mut sets = self.networks_of(&EndAddresses {
+            address,
+            aliases: aliases.collect(),
+        });
         for node in nodes {
             sets.extend(self.peer_sets.of_node(&node.labels));
-            for alias in node.aliases(address) {
-                sets.extend(self.networks(alias));
-            }
         }
         let mut ports = Vec::new();
         if let Some(kind) = kind {
@@ -329,6 +334,18 @@ impl Compiled {
             sets: sets.into_iter().collect(),
             ports: ports.into(),
         })
+    }
+
+    /// The lists that have a CIDR for an end. An exception can be about all addresses of
+    /// one, so these are not just the lists of each.
+    fn networks_of(&self, end: &EndAddresses) -> BTreeSet<Number> {
+        let addresses = end.aliases.iter().chain([&end.address]);
+        let each = addresses.flat_map(|one| self.networks(*one));
+        let mut sets: BTreeSet<Number> = each.copied().collect();
+        if !end.aliases.is_empty() {
+            sets.retain(|set| self.peer_sets.has_block_of(*set, end));
+        }
+        sets
     }
 }
 

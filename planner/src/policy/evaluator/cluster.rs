@@ -10,6 +10,8 @@ use tweed_core::object::node::Node;
 use tweed_core::object::pod::Pod;
 use tweed_core::object::selector::Labels;
 
+use crate::policy::end_addresses::EndAddresses;
+
 use super::{Explanation, Packet, Party, PodParty, Policies, evaluate};
 
 /// One end of a question.
@@ -72,7 +74,10 @@ impl Cluster {
         };
         let newest = self.pods.iter().filter(has).max_by_key(|pod| pod.created);
         let mut party = Party {
-            addresses: vec![address],
+            addresses: EndAddresses {
+                address,
+                aliases: Vec::new(),
+            },
             pod: newest.map(|pod| self.pod_party(pod)),
             nodes: Vec::new(),
         };
@@ -91,7 +96,7 @@ impl Cluster {
             }
             if overlay {
                 let same = own.iter().filter(|one| one.is_ipv4() == address.is_ipv4());
-                party.addresses.extend(same);
+                party.addresses.aliases.extend(same);
             }
         }
         party

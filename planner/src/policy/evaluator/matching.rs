@@ -1,7 +1,5 @@
 //! Whether a rule is about a packet.
 
-use std::net::IpAddr;
-
 use ipnetwork::IpNetwork;
 use tweed_core::object::cluster_network_policy::{
     self as cluster, ClusterNetworkPolicy, Protocol, Subject,
@@ -10,7 +8,9 @@ use tweed_core::object::network_policy::{self as network, NetworkPolicy, PortMat
 use tweed_core::object::selector::LabelSelector;
 
 use super::{Packet, Party, PodParty};
+use crate::addresses::parse_cidr;
 use crate::policy::desired::Direction;
+use crate::policy::end_addresses::EndAddresses;
 
 /// What a rule of a ClusterNetworkPolicy says of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,8 +85,7 @@ pub fn network_rule(
             there && pod.as_ref().is_none_or(|pod| pod.selects(&other.labels))
         }
         network::Peer::Block { cidr, except } => {
-            let mut inside = peer.addresses.iter();
-            inside.any(|address| in_block(*address, cidr, except) == Some(true))
+            in_block(&peer.addresses, cidr, except) == Some(true)
         }
         network::Peer::Unknown(_) => false,
     };
@@ -158,15 +157,9 @@ fn cluster_peer(one: &cluster::Peer, direction: Direction, peer: &Party, accepts
             understood(nodes)?;
             Some(peer.nodes.iter().any(|labels| nodes.selects(labels)))
         }
-        cluster::Peer::Networks(cidrs) if egress => {
-            let inside = |cidr: &String| {
-                any(peer
-                    .addresses
-                    .iter()
-                    .map(|address| in_block(*address, cidr, &[])))
-            };
-            any(cidrs.iter().map(inside))
-        }
+        cluster::Peer::Networks(cidrs) if egress => any(cidrs
+            .iter()
+            .map(|cidr| in_block(&peer.addresses, cidr, &[]))),
         cluster::Peer::DomainNames(_) if egress && accepts => Some(false),
         _ => None,
     }
@@ -211,23 +204,9 @@ fn port_matches(protocol: Option<u8>, port: &PortMatch, packet: &Packet) -> Matc
     }
 }
 
-/// Whether an address is in a CIDR and in none of the exceptions.
-fn in_block(address: IpAddr, cidr: &str, except: &[String]) -> Match {
-    let inside = network(cidr)?.contains(address);
-    let except: Option<Vec<IpNetwork>> = except.iter().map(|one| network(one)).collect();
-    Some(inside && !except?.iter().any(|one| one.contains(address)))
-}
-
-fn network(cidr: &str) -> Option<IpNetwork> {
-    let (address, prefix) = cidr.split_once('/')?;
-    let digits = prefix.bytes().all(|byte| byte.is_ascii_digit());
-    let prefix: u8 = prefix.parse().ok().filter(|_| digits)?;
-    let address: IpAddr = address.parse().ok()?;
-    // An IPv4 address written as one of IPv6 is one of IPv4.
-    match (address.to_canonical(), prefix.checked_sub(96)) {
-        (IpAddr::V4(v4), Some(prefix)) if address.is_ipv6() => {
-            IpNetwork::new(v4.into(), prefix).ok()
-        }
-        _ => IpNetwork::new(address, prefix).ok(),
-    }
+/// Whether an end is in a CIDR without its exceptions.
+fn in_block(addresses: &EndAddresses, cidr: &str, except: &[String]) -> Match {
+    let cidr = parse_cidr(cidr)?;
+    let except: Option<Vec<IpNetwork>> = except.iter().map(|one| parse_cidr(one)).collect();
+    Some(addresses.is_in(&cidr, &except?))
 }

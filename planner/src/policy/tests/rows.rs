@@ -158,6 +158,61 @@ fn the_overlay_address_of_a_node_counts_as_the_node() {
 }
 
 #[test]
+fn row_8_an_exception_of_a_nodes_address_holds_for_its_overlay_address() {
+    for (cidr, except) in [
+        ("0.0.0.0/0", "192.0.2.0/24"),
+        ("0.0.0.0/0", "192.0.2.2/32"),
+        ("10.0.0.0/8", "192.0.2.2/32"),
+    ] {
+        let world = world(vec![allow("one", vec![block(cidr, &[except])], Vec::new())]);
+        let seen = format!("{cidr} except {except}");
+        assert!(!reaches(&world, "10.0.1.0", 1), "{seen}");
+        assert!(reaches(&world, "10.0.1.2", 1), "{seen}: a pod of that node");
+    }
+    let pods = block("0.0.0.0/0", &["10.0.0.0/16"]);
+    let world_of_pods = world(vec![allow("pods", vec![pods], Vec::new())]);
+    assert!(
+        reaches(&world_of_pods, "10.0.1.0", 1),
+        "an exception of the pods' range is not one of the Node"
+    );
+    assert!(!reaches(&world_of_pods, "10.0.1.2", 1));
+    let other = vec![
+        block("0.0.0.0/0", &["192.0.2.0/24"]),
+        block("10.0.1.0/32", &[]),
+    ];
+    let world = world(vec![allow("two", other, Vec::new())]);
+    assert!(
+        reaches(&world, "10.0.1.0", 1),
+        "another block without exceptions has it"
+    );
+}
+
+#[test]
+fn row_8_exceptions_of_a_nodes_address_come_go_and_follow_the_node() {
+    let everybody = |except: &[&str]| allow("one", vec![block("0.0.0.0/0", except)], Vec::new());
+    let mut world = world(vec![everybody(&[])]);
+    assert!(reaches(&world, "10.0.1.0", 1));
+    let apply = |world: &mut World, policy| {
+        world.planner.apply_network_policies(Event::Apply(policy));
+        delta(&mut world.planner)
+    };
+    assert!(apply(&mut world, everybody(&["192.0.2.0/24"])).takes_away);
+    assert!(!reaches(&world, "10.0.1.0", 1));
+    assert_eq!(world.planner.plan(), Step::Unchanged);
+
+    let mut node = world.cluster.nodes[0].clone();
+    node.addresses[0].address = "198.51.100.2".into();
+    world.planner.set_node("other", Some(&node));
+    assert!(!delta(&mut world.planner).takes_away);
+    assert!(reaches(&world, "10.0.1.0", 1), "the Node has moved");
+
+    apply(&mut world, everybody(&["198.51.100.2/32"]));
+    assert!(!reaches(&world, "10.0.1.0", 1));
+    assert!(!apply(&mut world, everybody(&[])).takes_away);
+    assert!(reaches(&world, "10.0.1.0", 1));
+}
+
+#[test]
 fn row_15_what_cannot_be_represented_allows_nothing_and_is_said() {
     let mut operator = allow("operator", Vec::new(), Vec::new());
     operator.pod_selector.match_expressions.push(Requirement {
