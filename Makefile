@@ -96,7 +96,7 @@ e2e-full: setup-e2e image ## the same at full size: 100 pods a node, two minutes
 	@conformance/setup.sh previous
 	@conformance/setup.sh policy-suite
 	@$(E2E) --full
-	@$(if $(ONLY),true,$(MAKE) --no-print-directory e2e-versions)
+	@$(if $(ONLY)$(KEEP),true,$(MAKE) --no-print-directory e2e-versions)
 
 # Every version runs, also after one that fails.
 e2e-versions: setup-e2e image ## install, paths and rights on the other versions of Kubernetes

@@ -119,9 +119,8 @@ deny() {
     install_deny
 }
 
-# libFuzzer is compiled from the sources in its crate.
 fuzz() {
-    lab_programs | grep '^cc ' | install_packages
+    fuzz_programs | install_packages
     check_rust
     install_fuzz
 }

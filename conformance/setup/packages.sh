@@ -16,6 +16,13 @@ cc        gcc           linking Rust programs
 LIST
 }
 
+fuzz_programs() {
+    cat <<'LIST'
+cc        gcc           linking Rust programs
+c++       g++           libFuzzer, which is compiled from the sources in its crate
+LIST
+}
+
 image_programs() {
     cat <<'LIST'
 buildah   buildah       the container image

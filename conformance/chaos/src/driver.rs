@@ -51,14 +51,18 @@ pub enum Ending {
     },
 }
 
-/// Bursts 0, 1, 2… until the time is over.
+/// Bursts 0, 1, 2… until the time is over, which begins with the first one.
 ///
 /// # Errors
 /// The lab fails: no root, a missing program.
 pub fn run(seed: u64, length: Duration, setup: &Setup) -> Result<(Ending, Figures), LabError> {
-    let start = Instant::now();
-    let bursts = (0..).map(|number| (number, burst(seed, number, &setup.weights)));
-    play(bursts.take_while(|_| start.elapsed() < length), setup)
+    let mut start = None;
+    let is_time = |_: &u64| start.get_or_insert_with(Instant::now).elapsed() < length;
+    let bursts = (0..).take_while(is_time);
+    play(
+        bursts.map(|number| (number, burst(seed, number, &setup.weights))),
+        setup,
+    )
 }
 
 /// The bursts and actions of a selection.

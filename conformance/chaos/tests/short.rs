@@ -16,4 +16,5 @@ fn a_fixed_seed() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}\n{text}");
     assert!(text.contains("no finding: "), "{text}");
+    assert!(!text.contains("no finding: 0 bursts"), "{text}");
 }

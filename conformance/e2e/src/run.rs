@@ -12,6 +12,7 @@ use tweed_lab_kubernetes::{Cluster, Network, ProgressFn, Report, Spec};
 use crate::Arguments;
 use crate::fixture::{AGENTS, Fixture};
 use crate::results::{Outcome, Results};
+use crate::scenarios::bootstrap::without_any;
 use crate::scenarios::{Precondition, Scenario};
 use crate::tier::Tier;
 
@@ -73,9 +74,10 @@ fn cluster(arguments: &Arguments) -> Result<Cluster> {
         return Ok(Cluster::open(name, progress)?);
     }
     let name = &arguments.name;
-    let is_killed_run = |lab: &ExistingLab| lab.name == *name && !lab.kept && !lab.in_use;
-    if existing_labs()?.iter().any(is_killed_run) {
-        take_down(name)?;
+    let names = [name.clone(), without_any::lab_of(name)];
+    let is_killed_run = |lab: &ExistingLab| names.contains(&lab.name) && !lab.kept && !lab.in_use;
+    for lab in existing_labs()?.into_iter().filter(is_killed_run) {
+        take_down(&lab.name)?;
     }
     let spec = Spec {
         workers: arguments.workers,

@@ -8,6 +8,7 @@
 //! killed program has left use the same code.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -35,6 +36,9 @@ pub(crate) struct Owner {
     /// Field 22 of `/proc/<pid>/stat`: distinguishes the process from a later one
     /// with the same ID.
     pub(crate) start_time: u64,
+    /// The inode of its PID namespace, in which `pid` counts.
+    #[serde(default = "own_pid_namespace")]
+    pub(crate) pid_namespace: u64,
     /// Whether the lab stays when the process ends.
     pub(crate) kept: bool,
 }
@@ -45,12 +49,14 @@ impl Owner {
         Self {
             pid,
             start_time: start_time(pid).unwrap_or_default(),
+            pid_namespace: own_pid_namespace(),
             kept: false,
         }
     }
 
-    fn is_alive(&self) -> bool {
-        start_time(self.pid) == Some(self.start_time)
+    /// Whether it may still run. One of another PID namespace cannot be looked for.
+    fn may_be_alive(&self) -> bool {
+        self.pid_namespace != own_pid_namespace() || start_time(self.pid) == Some(self.start_time)
     }
 }
 
@@ -61,7 +67,8 @@ pub struct ExistingLab {
     pub name: String,
     /// Whether it was kept on purpose ([`Lab::keep`](crate::Lab::keep)).
     pub kept: bool,
-    /// Whether the program that created it still runs.
+    /// Whether the program that created it still runs, or is in another PID namespace, where
+    /// it cannot be looked for.
     pub in_use: bool,
     pid: i32,
 }
@@ -97,12 +104,13 @@ pub fn existing_labs() -> Result<Vec<ExistingLab>, LabError> {
         let owner = owner.unwrap_or(Owner {
             pid: 0,
             start_time: 0,
+            pid_namespace: own_pid_namespace(),
             kept: false,
         });
         found.push(ExistingLab {
             name,
             kept: owner.kept,
-            in_use: owner.is_alive(),
+            in_use: owner.may_be_alive(),
             pid: owner.pid,
         });
     }
@@ -217,6 +225,11 @@ fn unmount(folder: &Path) -> Result<(), LabError> {
         }
     }
     Ok(())
+}
+
+/// The inode of this process's PID namespace; 0 if it cannot be read.
+fn own_pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
 /// The time when a process started, in clock ticks since boot; `None` if there is

@@ -7,7 +7,7 @@
 //! host      a node of its own for each subject, with its pods
 //! ```
 
-mod call;
+pub mod call;
 mod host;
 mod subject;
 

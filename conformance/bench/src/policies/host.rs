@@ -9,10 +9,11 @@ use anyhow::Context;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use tweed_lab::{Agent, AgentOptions, Node, NodeSpec, PluginCall, Pod, Underlay};
+use tweed_lab::{Agent, AgentOptions, Node, NodeSpec, Pod, Underlay};
 
 use super::objects::{NAMESPACE, NAMESPACES, NODES, PODS, namespace, pod};
 use super::server::Server;
+use crate::attach::call::Call;
 
 /// A pod, and its address.
 pub struct Attached {
@@ -145,18 +146,33 @@ impl Host {
         let mut config = list["plugins"][0].clone();
         config["name"] = list["name"].clone();
         config["cniVersion"] = list["cniVersion"].clone();
-        let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={NAMESPACE};K8S_POD_NAME={name}");
-        let call = PluginCall::new(verb)
-            .config(&config)
-            .container(name)
-            .ifname("eth0")
-            .netns(&pod.path())
-            .env("CNI_ARGS", &args);
-        let start = Instant::now();
-        let output = call.run(&self.node, "tweed")?;
-        let took = start.elapsed();
-        anyhow::ensure!(output.code == Some(0), "{verb} of {name}: {output:?}");
-        let result: Value = serde_json::from_str(&output.stdout).unwrap_or_default();
+        let bin = self.node.cni_bin_dir();
+        let call = Call {
+            program: bin.join("tweed"),
+            environment: vec![
+                ("CNI_COMMAND", verb.to_owned()),
+                ("CNI_CONTAINERID", name.to_owned()),
+                ("CNI_NETNS", pod.path()),
+                ("CNI_IFNAME", "eth0".to_owned()),
+                ("CNI_PATH", bin.display().to_string()),
+                (
+                    "CNI_ARGS",
+                    format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={NAMESPACE};K8S_POD_NAME={name}"),
+                ),
+            ],
+            stdin: config,
+            ..Call::default()
+        };
+        // A program that entered the namespace would be part of the time.
+        let (took, answer) = (self.node.netns())
+            .enter(|| {
+                let start = Instant::now();
+                let answer = call.make();
+                (start.elapsed(), answer)
+            })
+            .with_context(|| format!("{verb} of {name}"))?;
+        let answer = answer.with_context(|| format!("{verb} of {name}"))?;
+        let result: Value = serde_json::from_slice(&answer).unwrap_or_default();
         let address = result["ips"][0]["address"].as_str();
         let address = address.and_then(|cidr| cidr.split('/').next()?.parse().ok());
         Ok((took, address))

@@ -25,7 +25,7 @@ use tweed_lab::{Pod, Underlay};
 
 use crate::Options;
 use crate::report::{Report, Table, progress};
-use crate::stats::{millis, percentile};
+use crate::stats::{millis, percentile, turns};
 use host::Host;
 use objects::{PODS, POLICIES};
 use probe::Probe;
@@ -177,8 +177,9 @@ impl Size<'_> {
     /// The cost of a packet beside that of a node without policies, batch by batch.
     fn packets(&self, host: &Host, floor: &Host, record: Record<'_>) -> anyhow::Result<()> {
         let mut times: [[Vec<f64>; 2]; 2] = Default::default();
-        for _ in 0..self.batches {
-            for (host, times) in [host, floor].into_iter().zip(&mut times) {
+        for batch in 0..self.batches as usize {
+            for turn in turns(batch, 2) {
+                let (host, times) = ([host, floor][turn], &mut times[turn]);
                 let [server, client] = [&host.ends[0], &host.ends[1]];
                 let to = SocketAddr::new(server.address, COST);
                 let one = probe::cost(client, server, COST, to)?;

@@ -26,7 +26,7 @@ use crate::policies::host::Attached;
 use crate::policies::probe::{self, Probe};
 use crate::policies::{PAUSE, record_all};
 use crate::report::{Report, Table, progress};
-use crate::stats::{millis, percentile};
+use crate::stats::{millis, percentile, turns};
 use objects::{CIDRS, Measured, SERVICES, SLICES};
 use subject::{Served, Subject};
 
@@ -88,6 +88,7 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
             ));
             let table = &mut report.tables[table];
             let round = Round {
+                number: round,
                 size,
                 changes,
                 batches,
@@ -105,6 +106,8 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
 
 /// One round of one number of Services.
 struct Round {
+    /// Which round it is: it decides in which order the subjects begin.
+    number: usize,
     size: u32,
     changes: u32,
     batches: u32,
@@ -117,15 +120,16 @@ struct Round {
 impl Round {
     fn measure(&self, underlay: &Underlay, table: &mut Table) -> anyhow::Result<()> {
         let mut nodes = Vec::new();
-        for (at, subject) in (0..).zip(Subject::ALL) {
+        for at in turns(self.number, Subject::ALL.len()) {
+            let subject = Subject::ALL[at];
             if matches!(subject, Subject::KubeProxy(_)) && self.size > self.most_of_kube_proxy {
                 continue;
             }
-            let mut served = Served::new(underlay, at + 1, subject)?;
-            let mut record = |row: &str, value| table.record(row, at.into(), value);
+            let mut served = Served::new(underlay, at as u8 + 1, subject)?;
+            let mut record = |row: &str, value| table.record(row, at, value);
             self.load(&mut served, &mut record)
                 .with_context(|| subject.name())?;
-            nodes.push((usize::from(at), served));
+            nodes.push((at, served));
         }
         for (at, served) in &nodes {
             if served.subject.is_proxy() {
@@ -215,8 +219,9 @@ impl Round {
     /// What a packet costs, batch by batch on each node in turn.
     fn packets(&self, nodes: &[(usize, Served)], table: &mut Table) -> anyhow::Result<()> {
         let mut times = vec![[Vec::new(), Vec::new()]; nodes.len()];
-        for _ in 0..self.batches {
-            for ((_, served), times) in nodes.iter().zip(&mut times) {
+        for batch in 0..self.batches as usize {
+            for turn in turns(batch, nodes.len()) {
+                let ((_, served), times) = (&nodes[turn], &mut times[turn]);
                 let ends = &served.host.ends;
                 let one = probe::cost(&ends[1], &ends[0], COST.port, served.leads_to(COST))?;
                 for (all, one) in times.iter_mut().zip(one) {
@@ -237,8 +242,9 @@ impl Round {
     /// How many connections one client makes in a second, on each node in turn.
     fn connections(&self, nodes: &[(usize, Served)], table: &mut Table) -> anyhow::Result<()> {
         let mut rates = vec![Vec::new(); nodes.len()];
-        for _ in 0..self.batches.div_ceil(10) {
-            for ((_, served), rates) in nodes.iter().zip(&mut rates) {
+        for batch in 0..self.batches.div_ceil(10) as usize {
+            for turn in turns(batch, nodes.len()) {
+                let ((_, served), rates) = (&nodes[turn], &mut rates[turn]);
                 let ends = &served.host.ends;
                 rates.push(connect(&ends[1], &ends[0], served.leads_to(CONNECT))?);
             }

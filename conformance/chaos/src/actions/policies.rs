@@ -2,7 +2,7 @@
 //! while nobody judges them.
 
 use std::fs;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,10 +11,11 @@ use tweed_lab::{LabError, Netns, receive};
 
 use super::{Kind, Run};
 use crate::policy::{
-    APPS, CLUSTER_POLICIES, ClusterPolicy, NAMESPACES, NetworkPolicy, POLICIES, TEAMS,
+    APPS, CLUSTER_POLICIES, ClusterPolicy, End, NAMESPACES, NetworkPolicy, POLICIES, TEAMS,
+    may_receive,
 };
 use crate::random::pick;
-use crate::world::{Attached, Target, World};
+use crate::world::{Attached, ChaosPod, Target, World};
 
 /// The port at which the first packets of a new pod would be seen.
 const LEAK_PORT: u16 = 7790;
@@ -73,7 +74,7 @@ pub const KINDS: &[Kind] = &[
 ];
 
 /// What is done to the objects of policy, a line each; one that fits no object of the
-/// moment fails.
+/// moment fails. A chain or a map goes with the rules that lead to it.
 const DAMAGES: &[&str] = &[
     "flush set inet tweed policy_judged4",
     "flush set inet tweed policy_judged6",
@@ -100,9 +101,11 @@ const DAMAGES: &[&str] = &[
     "add element inet tweed policy_open { 0 }",
     "delete element inet tweed policy_entry { ipv4 : goto policy_1 }",
     "delete element inet tweed policy_entry { ipv4 : goto policy_2 }",
-    "add element inet tweed policy_entry { ipv4 : goto policy_30 }",
-    "delete chain inet tweed policy_to_reply6",
-    "delete map inet tweed policy_ids6",
+    "flush map inet tweed policy_entry ; add element inet tweed policy_entry { ipv4 : goto policy_30 }",
+    "flush chain inet tweed policy_reply6 ; delete chain inet tweed policy_to_reply6",
+    "flush chain inet tweed policy_to6 ; flush chain inet tweed policy_to_reply6 ; \
+     flush chain inet tweed policy_from6 ; flush chain inet tweed policy_from_reply6 ; \
+     delete map inet tweed policy_ids6",
     "delete table inet tweed",
 ];
 
@@ -198,7 +201,7 @@ fn add_without_agent(world: &mut World, target: Target) -> Result<(), LabError> 
     }
     world.create_pod(target.node)?;
     let new = world.pods.len() - 1;
-    let Some((receiver, at)) = receiver(world, target)? else {
+    let Some((receiver, at)) = receiver(world, new)? else {
         return Ok(());
     };
     let Ok(call) = world.call("ADD", new) else {
@@ -237,13 +240,24 @@ fn add_without_agent(world: &mut World, target: Target) -> Result<(), LabError> 
     Ok(())
 }
 
-/// A socket in a pod of another node, and its address.
-fn receiver(world: &World, target: Target) -> Result<Option<(UdpSocket, SocketAddr)>, LabError> {
-    let mut others = world.pods.iter().filter(|pod| pod.node != target.node);
+/// A socket in a pod of another node that may receive what the new pod would send, and its
+/// address.
+fn receiver(world: &World, new: usize) -> Result<Option<(UdpSocket, SocketAddr)>, LabError> {
+    let end = |pod: &ChaosPod, address| End::Pod {
+        node: pod.node,
+        namespace: pod.namespace,
+        app: pod.app,
+        address,
+    };
+    let new = &world.pods[new];
+    // The address that it will get is not known: no block has this one.
+    let from = end(new, Ipv4Addr::UNSPECIFIED.into());
+    let mut others = world.pods.iter().filter(|pod| pod.node != new.node);
     let found = others.find_map(|pod| {
         let attached = pod.attached.as_ref()?;
-        let address = attached.addresses.iter().find(|ip| ip.is_ipv4())?;
-        Some((pod.pod.netns(), SocketAddr::new(*address, LEAK_PORT)))
+        let address = *attached.addresses.iter().find(|ip| ip.is_ipv4())?;
+        let open = may_receive(&world.policies, end(pod, address), from, LEAK_PORT);
+        open.then(|| (pod.pod.netns(), SocketAddr::new(address, LEAK_PORT)))
     });
     let Some((netns, at)) = found else {
         return Ok(None);

@@ -60,7 +60,7 @@ const DAMAGES: &[&str] = &[
     "add element inet tweed service_foreign4 { 10.96.0.10 }",
     "add element inet tweed service_cluster_ips4 { 10.96.0.99 }",
     "add element inet tweed service_targets4 { 10.96.0.10 . udp . 7780 : 0x40000001 }",
-    "delete map inet tweed service_parts",
+    "flush map inet tweed service_parts",
     "delete table inet tweed",
 ];
 

@@ -22,8 +22,9 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// For a world in which all agents are ready: the rules of its first node are taken
-    /// as those that every node has at any time.
+    /// For a world in which all agents are ready and there are policies: the rules of its
+    /// first node are taken as those that every node has at any time, or as long as there
+    /// are policies.
     ///
     /// # Errors
     /// The rules cannot be read.

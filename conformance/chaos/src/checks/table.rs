@@ -1,7 +1,7 @@
 //! The table `inet tweed` equals the plan, by `nft -j`: its rules are those of a fresh
 //! node, and its sets hold the Nodes' and pods' addresses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde_json::Value;
@@ -19,24 +19,27 @@ const AFFINITY: &str = "_10800\"";
 const COMMAND: &str = "nft -j list table inet tweed";
 
 /// The objects of the table without elements, handles and counters, and without those of
-/// policy and of affinity, which packets check, as they do the elements of Services: the
+/// affinity, which packets check, as they do the elements of policy and of Services: the
 /// same on every node and at every time.
 #[derive(Debug)]
 pub struct Skeleton {
-    objects: BTreeSet<String>,
+    /// What is there always.
+    always: BTreeSet<String>,
+    /// What is there besides while there is a policy.
+    of_policy: BTreeSet<String>,
 }
 
 impl Skeleton {
-    /// The skeleton of the first node.
+    /// The skeleton of the first node of a world that has policies.
     ///
     /// # Errors
     /// The table cannot be read.
     pub fn of(world: &World) -> Result<Self, LabError> {
-        let objects = match world.cluster.nodes().values().next() {
+        let (always, of_policy) = match world.cluster.nodes().values().next() {
             Some(entry) => skeleton(&entry.node.netns().json(COMMAND)?),
-            None => BTreeSet::new(),
+            None => (BTreeSet::new(), BTreeSet::new()),
         };
-        Ok(Self { objects })
+        Ok(Self { always, of_policy })
     }
 
     /// What is not as planned.
@@ -55,13 +58,13 @@ impl Skeleton {
             Ok(table) => table,
             Err(error) => return Ok(vec![error.chain()]),
         };
-        let mut found = differences("rule", self.objects.clone(), skeleton(&table));
-        if has_policies(&table) != any_policy {
-            found.push(match any_policy {
-                true => "there are policies, and no chains of policy".to_owned(),
-                false => "there are chains of policy without a policy".to_owned(),
-            });
-        }
+        let (always, of_policy) = skeleton(&table);
+        let mut found = differences("rule", self.always.clone(), always);
+        let expected = match any_policy {
+            true => self.of_policy.clone(),
+            false => BTreeSet::new(),
+        };
+        found.extend(differences("rule for policies", expected, of_policy));
         found.extend(differences(
             "element",
             expected_elements(node, plan),
@@ -71,25 +74,31 @@ impl Skeleton {
     }
 }
 
-fn skeleton(table: &Value) -> BTreeSet<String> {
+/// The objects that are not of policy, and those that are.
+fn skeleton(table: &Value) -> (BTreeSet<String>, BTreeSet<String>) {
     let objects = list(&table["nftables"]).filter(|object| object.get("metainfo").is_none());
     let stripped = objects.map(|object| {
         let mut object = object.clone();
         strip(&mut object);
         object
     });
-    let mut rules = 0;
-    stripped
-        .filter(|object| !is_of_policy(object) && !is_of_affinity(object))
-        .map(|object| {
-            // Their order counts.
-            if object.get("rule").is_some() {
-                rules += 1;
-                return format!("{rules} {object}");
-            }
-            object.to_string()
-        })
-        .collect()
+    let counted = stripped.filter(|object| !is_of_affinity(object));
+    let (of_policy, always): (Vec<_>, Vec<_>) = counted.partition(is_of_policy);
+    (in_order(&always), in_order(&of_policy))
+}
+
+/// Objects as text, each rule with its place in its chain.
+fn in_order(objects: &[Value]) -> BTreeSet<String> {
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    let written = objects.iter().map(|object| match object.get("rule") {
+        Some(rule) => {
+            let place = places.entry(text(rule, "chain")).or_default();
+            *place += 1;
+            format!("{place} {object}")
+        }
+        None => object.to_string(),
+    });
+    written.collect()
 }
 
 /// Whether an object is one of policy, or a rule that leads there. The chain of the hook
@@ -104,11 +113,6 @@ fn is_of_policy(object: &Value) -> bool {
 /// there are some as long as a Service has affinity, or had it.
 fn is_of_affinity(object: &Value) -> bool {
     object.to_string().contains(AFFINITY)
-}
-
-fn has_policies(table: &Value) -> bool {
-    let mut chains = list(&table["nftables"]).filter_map(|object| object.get("chain"));
-    chains.any(|chain| text(chain, "name") == "policy_judge")
 }
 
 fn strip(value: &mut Value) {

@@ -48,6 +48,11 @@ pub fn passes(policies: &Policies, from: End, to: End, port: u16) -> Option<bool
     }
 }
 
+/// Whether a pod may receive from another end, whatever that one may send.
+pub fn may_receive(policies: &Policies, own: End, from: End, port: u16) -> bool {
+    one_end(policies, own, from, Direction::Ingress, port) == Some(true)
+}
+
 /// What the policies of one end say.
 fn one_end(
     policies: &Policies,

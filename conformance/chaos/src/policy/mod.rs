@@ -11,7 +11,7 @@ use ipnetwork::Ipv4Network;
 
 use crate::random::Random;
 
-pub use judge::{End, passes};
+pub use judge::{End, may_receive, passes};
 
 /// The namespaces of the pods.
 pub const NAMESPACES: [&str; 3] = ["red", "green", "blue"];

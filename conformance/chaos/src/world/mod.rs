@@ -133,19 +133,24 @@ impl World {
     }
 
     /// Runs lines of `ip`, `bridge`, `nft` or `sysctl KEY=VALUE` in a node. Lines that
-    /// fail are no error: what they are to change may have been changed before.
+    /// fail are no error, and are noted: what they are to change may have been changed before.
     pub fn in_node(&mut self, index: u8, lines: &[String]) {
         let Ok(entry) = self.cluster.entry(index) else {
             return;
         };
         let netns = entry.node.netns();
+        let mut failed = Vec::new();
         for line in lines {
             let setting = line.strip_prefix("sysctl ").and_then(|l| l.split_once('='));
-            let _ = match setting {
+            let done = match setting {
                 Some((key, value)) => netns.set_sysctl(key, value),
                 None => netns.sh(line).map(drop),
             };
+            if done.is_err() {
+                failed.push(format!("(failed: {line})"));
+            }
         }
+        failed.iter().for_each(|line| self.note(line));
     }
 
     /// Notes what an action does in detail, for the log.

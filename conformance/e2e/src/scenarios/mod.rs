@@ -1,6 +1,6 @@
 //! The scenarios, in the order in which they run.
 
-mod bootstrap;
+pub mod bootstrap;
 mod conditions;
 mod crash;
 mod endpoints;

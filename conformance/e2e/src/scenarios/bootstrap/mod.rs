@@ -4,7 +4,7 @@
 //! kube-proxy, in both families.
 
 mod dual_stack;
-mod without_any;
+pub mod without_any;
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

@@ -17,6 +17,11 @@ use crate::pods;
 /// CoreDNS has two pods on two nodes.
 const WORKERS: u8 = 1;
 
+/// The name of its cluster beside that of the other scenarios.
+pub fn lab_of(cluster: &str) -> String {
+    format!("{cluster}-bare")
+}
+
 /// Runs all steps in a cluster of its own.
 pub fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let spec = Spec {
@@ -26,7 +31,7 @@ pub fn run(fixture: &mut Fixture<'_>) -> Result<()> {
         dual_stack: true,
         ..fixture.cluster.spec().clone()
     };
-    let name = format!("{}-bare", fixture.cluster.name());
+    let name = lab_of(fixture.cluster.name());
     let start = Instant::now();
     let mut cluster = Cluster::up(&name, spec, Box::new(|_| {}))?;
     let up = start.elapsed().as_secs_f64();
