@@ -6,9 +6,18 @@
 //! the provider says.
 
 use crate::element::{Change, Element, Elements, ElementsDelta};
+use crate::error::Error;
 
 /// Says what the sets should hold that are marked as provided.
 pub trait Provider {
+    /// Gets ready to say what all sets should hold: the table is about to be replaced.
+    ///
+    /// # Errors
+    /// It is not known what they should hold. The table then has to stay as it is.
+    fn prepare(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// The elements of a set, by ascending key; none for a set that it does not know.
     fn elements<'a>(&'a self, set: &str) -> Box<dyn Iterator<Item = Element> + 'a>;
 }

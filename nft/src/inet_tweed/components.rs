@@ -7,6 +7,7 @@ use tweed_planner::services::desired::Desired as ServicesDesired;
 use super::kept::Kept;
 use super::{policy, services};
 use crate::element::Element;
+use crate::error::Error;
 use crate::provided::Provider;
 use crate::table::Set;
 
@@ -112,6 +113,11 @@ pub(super) struct Provided<'a> {
 }
 
 impl Provider for Provided<'_> {
+    fn prepare(&self) -> Result<(), Error> {
+        let mut all = self.policy.iter().chain(&self.services);
+        all.try_for_each(|provider| provider.prepare())
+    }
+
     fn elements<'a>(&'a self, set: &str) -> Box<dyn Iterator<Item = Element> + 'a> {
         let provider = if services::provided().any(|known| known.name == set) {
             self.services

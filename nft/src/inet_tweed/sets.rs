@@ -38,11 +38,14 @@ pub struct SetKind {
 /// A range of addresses, and what stands behind it.
 type Element = (IpNetwork, Option<Value>);
 
+/// The pod CIDRs of this node.
+const LOCAL_CIDRS: &str = "local_cidrs";
+
 /// Every set of the table and its one writer, but for those of [`super::inner`], which
 /// the reconciler writes too.
 pub const SETS: [SetKind; 5] = [
     SetKind {
-        name: "local_cidrs",
+        name: LOCAL_CIDRS,
         interval: true,
         beside: None,
         writer: Writer::Reconciler,
@@ -121,6 +124,12 @@ pub(super) fn sets() -> Vec<Set> {
     SETS.iter()
         .flat_map(|kind| FAMILIES.map(|family| set(kind, family)))
         .collect()
+}
+
+/// The declarations of the sets of this node's pod CIDRs.
+pub(super) fn of_local_cidrs() -> impl Iterator<Item = Set> {
+    let is_one = |set: &Set| set.name.starts_with(LOCAL_CIDRS);
+    sets().into_iter().filter(is_one)
 }
 
 /// What the sets should hold. A CIDR that lies in another is left out, since

@@ -18,7 +18,7 @@ use super::kept::Kept;
 use super::policy::{self, Policy};
 use super::services;
 use super::{BASELINE, TABLE, contents, sets, skeleton};
-use crate::element::{Contents, diff};
+use crate::element::{Contents, Elements, diff};
 use crate::error::Error;
 use crate::reconcile::{Outcome, Reconciler};
 use crate::table::Set;
@@ -342,6 +342,21 @@ impl Table {
             self.forget_services();
         }
         followed
+    }
+
+    /// Whether the table has a pod CIDR of this node, and so protects pods: that of an
+    /// earlier run does, or one that was made with a network.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn has_local_cidrs(&mut self) -> Result<bool, Error> {
+        for set in sets::of_local_cidrs() {
+            let is_there = self.reconciler.has_set(&set.name)?;
+            if is_there && self.reconciler.elements(&set)? != Some(Elements::default()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// What the numbers of Services mean that the table has, from an earlier run too, and

@@ -160,7 +160,7 @@ impl Reconciler {
             repaired: 1,
             ..Outcome::default()
         };
-        self.replacements += 1;
+        provider.prepare()?;
         self.replace_all(skeleton, &desired, Some(provider), outcome)
     }
 

@@ -28,7 +28,9 @@ impl Reconciler {
         provider: Option<&dyn Provider>,
         outcome: Outcome,
     ) -> Result<Outcome, Error> {
-        self.replacements += 1;
+        if let Some(provider) = provider {
+            provider.prepare()?;
+        }
         let around = self.replace_around(skeleton, desired, provider, outcome);
         match around {
             Ok(Some(outcome)) => Ok(outcome),
@@ -151,18 +153,20 @@ impl Reconciler {
     }
 
     /// Loads the script. If it is refused, the sets are as they were, and `provided_known` is
-    /// what is known of them.
+    /// what is known of them. Otherwise it counts as a replacement, whatever became of it.
     fn load_knowing(
         &mut self,
         provided_known: &BTreeSet<&'static str>,
         script: &str,
     ) -> Result<(), Error> {
         let loaded = self.load(script);
+        let mut is_replaced = true;
         if matches!(loaded, Err(Error::NftRefused { .. })) {
             self.provided_known.clone_from(provided_known);
             // A program that was killed may have loaded it all the same.
-            self.drain_notifications()?;
+            is_replaced = self.drain_notifications()?;
         }
+        self.replacements += u64::from(is_replaced);
         loaded
     }
 

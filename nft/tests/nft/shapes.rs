@@ -13,7 +13,7 @@ use tweed_nft::element::{Change, Contents, Data, Element, Elements, ElementsDelt
 use tweed_nft::provided::Provider;
 use tweed_nft::table::{Chain, DataType, Keeper, Set, Skeleton};
 use tweed_nft::value::{Type, Value};
-use tweed_nft::{Outcome, Reconciler};
+use tweed_nft::{Error, Outcome, Reconciler};
 
 use crate::lab::Host;
 use crate::node::NOTHING;
@@ -349,4 +349,33 @@ fn what_others_do_to_a_map_is_put_back() {
         assert!(node.reconcile(&desired).repaired > 0, "{tampering}");
         assert_eq!(node.listing(), whole, "{tampering}");
     }
+}
+
+/// What the sets should hold cannot be read.
+struct Unreadable;
+
+impl Provider for Unreadable {
+    fn prepare(&self) -> Result<(), Error> {
+        Err(Error::Interrupted("what is provided".to_owned(), 1))
+    }
+
+    fn elements<'a>(&'a self, _: &str) -> Box<dyn Iterator<Item = Element> + 'a> {
+        Box::new(std::iter::empty())
+    }
+}
+
+#[test]
+fn a_damaged_table_stays_while_it_is_not_known_what_is_provided() {
+    let node = Node::new();
+    node.reconcile(&contents(1));
+    let whole = node.listing();
+    node.host.sh("nft flush chain inet shapes user");
+    let damaged = node.listing();
+    let made = node.with(|reconciler| {
+        reconciler.reconcile(&skeleton(), contents(1), Some(&Unreadable), false)
+    });
+    assert!(made.is_err(), "{made:?}");
+    assert_eq!(node.listing(), damaged);
+    assert_eq!(node.reconcile(&contents(1)).repaired, 1);
+    assert_eq!(node.listing(), whole);
 }

@@ -102,6 +102,9 @@ pub struct Reconcilers {
     routing: RoutingInspector,
     /// Whether a pod that was added could only be judged by a whole reconcile.
     judges_later: bool,
+    /// Whether the last reconcile has made the table as it should be. Before there is a
+    /// network it may have none.
+    keeps_table: bool,
     /// Whether every source had reported when the last plan was made.
     sources_reported: bool,
     /// Version of the plan that was last written without failure.
@@ -192,6 +195,7 @@ impl Reconcilers {
             announcer: Announcer::new(&config.run_dir),
             routing: RoutingInspector::default(),
             judges_later: false,
+            keeps_table: false,
             sources_reported: false,
             converged: None,
             metrics,
@@ -209,7 +213,8 @@ impl Reconcilers {
     pub fn has_changes(&mut self) -> bool {
         // If the socket fails, everything is stale, and the reconcile says why.
         let kernel = self.kernel.read_notifications().is_err() || self.kernel.is_stale();
-        let nft = self.nft.has_changes();
+        // A table that is not made yet may have changes that nothing takes up.
+        let nft = self.nft.has_changes() && self.keeps_table;
         let firewalls = self.firewalls.has_changes();
         let judgements = self.state.judgements().has_new();
         let policy = self.state.policy().is_some_and(|index| index.has_changed());

@@ -140,12 +140,23 @@ impl NftReconciler {
         self.open()?.service_endpoints(family, group)
     }
 
+    /// Whether the kernel's table has a pod CIDR of this node. If it cannot be asked, it is
+    /// taken for one that has.
+    pub fn has_local_cidrs(&mut self) -> bool {
+        let asked = self.open().and_then(Table::has_local_cidrs);
+        asked.unwrap_or_else(|error| {
+            tracing::debug!(%error, "the table cannot be asked for pod CIDRs");
+            true
+        })
+    }
+
     /// Makes the table as `network`, the planner's last, the local pods and `targets` say.
-    /// With `resync` the table is read even if no change of it is known.
+    /// Without a network it has nothing of the overlay. With `resync` the table is read even
+    /// if no change of it is known.
     pub fn reconcile(
         &mut self,
         planner: &OverlayPlanner,
-        network: &Network,
+        network: Option<&Network>,
         pod_links: &PodLinks,
         targets: Targets<'_>,
         resync: bool,
@@ -172,7 +183,7 @@ impl NftReconciler {
             }
             Ok(more) => {
                 self.wait = EarlierWait::default();
-                self.agreed = Some(planner.version());
+                self.agreed = network.map(|_| planner.version());
                 self.agreed_components = Agreed {
                     policy: true,
                     services: true,
@@ -307,7 +318,7 @@ impl NftReconciler {
     /// add.
     fn write(
         &mut self,
-        network: &Network,
+        network: Option<&Network>,
         pod_links: &PodLinks,
         targets: Targets<'_>,
         sides: Option<(Ruleset, Ruleset)>,
@@ -324,9 +335,10 @@ impl NftReconciler {
                 return Ok(outcome.repaired);
             }
         }
+        let of_network = network.map(|network| network.desired.ruleset.clone());
         let ruleset = Ruleset {
             pod_links: pod_links.clone(),
-            ..network.desired.ruleset.clone()
+            ..of_network.unwrap_or_default()
         };
         let components = Components {
             policy: wanted(targets.policy),

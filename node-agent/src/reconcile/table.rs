@@ -190,7 +190,11 @@ impl Reconcilers {
             },
         };
         let network = self.planner.network().map(Arc::as_ref);
-        if let Some(network) = network {
+        // What gives the node its pod CIDR or address may be a client of a Service. A table
+        // that protects pods already stays as an earlier run has left it.
+        let serves = matches!(targets.services, Target::Planned { .. });
+        self.keeps_table = network.is_some() || serves && !self.nft.has_local_cidrs();
+        if self.keeps_table {
             let table = (self.nft).reconcile(&self.planner, network, &links, targets, resync);
             // What was refused may be Services alone.
             if self.nft.agrees_with_policy() {

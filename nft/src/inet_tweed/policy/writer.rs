@@ -2,7 +2,8 @@
 //!
 //! - *First load*, while no generation is in force: elements in chunks, the entry last, so
 //!   that pods that are there already are not cut by half of the elements. All marks are
-//!   cleared before ([`Marks`]): those of an earlier table mean nothing.
+//!   cleared before ([`Marks`]): those of an earlier table mean nothing, unless this writer
+//!   has put them there and knows which generation comes next.
 //! - *In force*: one change is one transaction, with the next generation in it if the
 //!   change takes something away. That holds for any number of elements: whatever is
 //!   split, a packet could find one half with the other half missing, and be dropped
@@ -29,6 +30,9 @@ use crate::table::{Set, Skeleton};
 pub(in super::super) struct Writer {
     /// The generation in force, if that is known.
     generation: Option<Generation>,
+    /// The one that was in force until the entry or the whole table was taken away; none if
+    /// that is not known for certain.
+    lost: Option<Generation>,
     /// Which generations entries of conntrack may carry. After a restart it is not known
     /// which have been used.
     marks: Marks,
@@ -44,6 +48,7 @@ impl Default for Writer {
     fn default() -> Self {
         Self {
             generation: None,
+            lost: None,
             marks: Marks::default(),
             sets: ProvidedSets::new(sets::KEEPER),
             judged_at: 0,
@@ -78,6 +83,7 @@ impl Writer {
     ) -> Result<bool, Error> {
         let seen = reconciler.elements(&generation::entry())?;
         let seen = seen.as_ref().and_then(Generation::read);
+        self.lost = self.generation.filter(|_| seen.is_none());
         self.generation = seen.map(|seen| self.generation.unwrap_or(seen));
         let elements = self.generation.map(Generation::elements);
         contents.insert(ENTRY.to_owned(), elements.unwrap_or_default());
@@ -158,8 +164,9 @@ impl Writer {
         Ok(current.next())
     }
 
-    /// Writes all elements while no generation is in force, and then puts the first in
-    /// force.
+    /// Writes all elements while no generation is in force, and then puts one in force: the
+    /// next, where it is known which one was before. Without that all marks have to be
+    /// cleared first, during which policies are not in force.
     fn load(&mut self, reconciler: &mut Reconciler, start: &Start<'_>) -> Result<Outcome, Error> {
         let declarations: Vec<Set> = super::declarations().collect();
         let provided = declarations.iter().filter(|set| set.is_provided());
@@ -168,15 +175,21 @@ impl Writer {
             return self.renew(reconciler, start, current);
         };
         let mut outcome = self.sets.outcome(&changes);
-        // Somebody else has taken the entry out.
+        // Somebody else has taken the entry out, or the table.
         outcome.repaired += usize::from(self.sets.are_written());
         for chunk in changes.into_iter().flat_map(chunks) {
             outcome.messages += reconciler.write_known(&declarations, &[chunk], &[])?;
         }
-        self.marks.clear_all()?;
-        let entry = [generation::change(None, Generation::FIRST)];
+        let generation = match self.lost.take() {
+            Some(lost) => self.next(lost)?,
+            None => {
+                self.marks.clear_all()?;
+                Generation::FIRST
+            }
+        };
+        let entry = [generation::change(None, generation)];
         outcome.messages += reconciler.write_known(&declarations, &entry, &[])?;
-        self.generation = Some(Generation::FIRST);
+        self.generation = Some(generation);
         self.judged_at = reconciler.replacements();
         self.sets.settle(reconciler);
         Ok(outcome)

@@ -150,6 +150,9 @@ fn a_deleted_table_is_made_again_and_flows_are_judged_anew() {
     assert_eq!(lab.answer(&mut connection), Passed);
     assert_eq!(lab.answer(&mut denied), Dropped);
     assert_eq!(lab.reconcile(&desired), NOTHING);
+    // The number goes on. Otherwise all marks would have to be cleared first, while nothing
+    // is judged.
+    assert_eq!(lab.generation(), "policy_2");
 }
 
 /// Networks that overlap, which no kernel takes.

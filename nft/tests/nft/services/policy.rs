@@ -118,6 +118,11 @@ fn policy_is_written_though_the_rules_of_services_are_refused() {
         lab.0.node.sh("nft list set inet tweed policy_judged4")
     };
     assert!(judged(policies()).contains("10.244.1.6"));
+    let entry = || lab.0.node.sh("nft list map inet tweed policy_entry");
+    let before = entry();
+    judged(policies());
+    // What is refused has replaced nothing, so no flow has to be judged anew.
+    assert_eq!(entry(), before);
     let mut fewer = policies();
     fewer.judged.remove(&NEIGHBOUR.of(Family::V4));
     assert!(!judged(fewer).contains("10.244.1.6"));
