@@ -18,6 +18,16 @@ use crate::{loader, observe, present};
 /// How often a new table is read back, if others change rules at that moment.
 const TRUST_TRIES: usize = 3;
 
+/// What became of rules that were to be replaced around the sets.
+enum Around {
+    Replaced(Outcome),
+    /// They were, but others have changed something of nf_tables meanwhile, and it may have
+    /// been these rules.
+    Disturbed,
+    /// The sets cannot stay, or the table does not look as it should afterwards.
+    Impossible,
+}
+
 impl Reconciler {
     /// Replaces the table and learns how the kernel shows it: only its rules where the sets
     /// can stay, else all of it.
@@ -31,10 +41,18 @@ impl Reconciler {
         if let Some(provider) = provider {
             provider.prepare()?;
         }
-        let around = self.replace_around(skeleton, desired, provider, outcome);
+        let mut around = self.replace_around(skeleton, desired, provider, outcome);
+        // What others change, in whatever table, is no reason to lose what sets remember.
+        for _ in 1..TRUST_TRIES {
+            if matches!(around, Ok(Around::Disturbed)) {
+                around = self.replace_around(skeleton, desired, provider, outcome);
+            }
+        }
         match around {
-            Ok(Some(outcome)) => Ok(outcome),
-            Ok(None) => self.replace_all(skeleton, desired, provider, outcome),
+            Ok(Around::Replaced(outcome)) => Ok(outcome),
+            Ok(Around::Impossible | Around::Disturbed) => {
+                self.replace_all(skeleton, desired, provider, outcome)
+            }
             Err(refusal @ Error::NftRefused { .. }) => {
                 let outcome = self.replace_all(skeleton, desired, provider, outcome)?;
                 // What is refused both times is the caller's to report.
@@ -48,17 +66,16 @@ impl Reconciler {
         }
     }
 
-    /// Replaces the rules around the sets. None if that is not possible, or if the table
-    /// does not look as it should afterwards.
+    /// Replaces the rules around the sets.
     fn replace_around(
         &mut self,
         skeleton: &Skeleton,
         desired: &Contents,
         provider: Option<&dyn Provider>,
         mut outcome: Outcome,
-    ) -> Result<Option<Outcome>, Error> {
+    ) -> Result<Around, Error> {
         let Some(baseline) = &self.baseline else {
-            return Ok(None);
+            return Ok(Around::Impossible);
         };
         // What others have changed since the last time is heard of now, and of what they
         // change from here on the generation tells.
@@ -70,7 +87,7 @@ impl Reconciler {
         };
         let present = present::look(&mut self.socket, skeleton, &baseline.sets, &unchanged)?;
         let Some(present) = present else {
-            return Ok(None);
+            return Ok(Around::Impossible);
         };
         let known = self.known_digest(skeleton);
         self.drain_notifications()?;
@@ -83,11 +100,15 @@ impl Reconciler {
         let alone = generation(&mut self.socket)? == before.map(|id| id.wrapping_add(1));
         let is_whole = |seen: &Observation| match &known {
             Some(digest) => seen.digest == *digest,
-            None => alone && !seen.has_foreign,
+            None => !seen.has_foreign,
         };
         let Some(seen) = seen.filter(is_whole) else {
-            return Ok(None);
+            return Ok(Around::Impossible);
         };
+        // Nothing else tells that it is whole.
+        if known.is_none() && !alone {
+            return Ok(Around::Disturbed);
+        }
         self.learn(skeleton, &seen)?;
         if alone {
             self.provided_known = provided_known;
@@ -95,7 +116,7 @@ impl Reconciler {
         let changes = element::diff(&seen.contents, desired);
         self.contents = Some(seen.contents);
         outcome.messages = 1 + self.write_known(&skeleton.sets, &changes, &[])?;
-        Ok(Some(outcome))
+        Ok(Around::Replaced(outcome))
     }
 
     /// Replaces the whole table and learns how the kernel shows it. If anybody

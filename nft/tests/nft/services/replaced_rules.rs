@@ -10,6 +10,7 @@ use tweed_planner::services::desired::{AFFINITY_BLOCK, FIRST_AFFINITY, Target};
 use super::lab::{FAMILIES, Lab, NEIGHBOUR, POD, SERVICE, Servers};
 use super::plan::{Plan, UDP, endpoint, group};
 use crate::policy::plan::Plan as PolicyPlan;
+use crate::script::write_script;
 use crate::wires::ruleset;
 
 /// The port of the server.
@@ -118,4 +119,40 @@ fn a_rule_that_is_damaged_after_rules_were_added_does_not_cost_the_sets() {
     assert_eq!(map(), before);
     let chain = lab.0.node.sh("nft list chain inet tweed service_send");
     assert!(chain.contains("vmap @service_leads"), "{chain}");
+}
+
+/// Another program, such as a kube-proxy, changes a table of its own while rules come that
+/// are new to this agent: the sets, and what they remember of clients, stay.
+#[test]
+fn rules_that_come_while_others_change_their_own_do_not_cost_the_sets() {
+    let lab = Lab::new();
+    let plan = Plan::new()
+        .cluster_ip(UDP, SERVICE.port(Family::V4, 80), group(0))
+        .endpoints(group(0), &[endpoint(NEIGHBOUR.of(Family::V4), REAL)]);
+    lab.reconcile(&plan);
+    let folder = tempfile::tempdir().unwrap();
+    let nft = folder.path().join("nft");
+    let others = folder.path().join("others").display().to_string();
+    write_script(
+        &nft,
+        &format!(
+            "#!/bin/sh\nnft \"$@\" || exit\n\
+             [ -e {others} ] || {{ touch {others}; nft add table inet others; }}\n"
+        ),
+    );
+    lab.0.restart_with(&nft);
+    let map = || {
+        lab.0
+            .node
+            .sh("nft -s -a list map inet tweed service_targets4")
+    };
+    let before = map();
+    let with_affinity = plan.members(
+        FIRST_AFFINITY,
+        600,
+        &[(0, endpoint(NEIGHBOUR.of(Family::V4), REAL))],
+    );
+    assert!(lab.replan(&with_affinity).changed > 0);
+    assert!(folder.path().join("others").exists());
+    assert_eq!(map(), before);
 }
