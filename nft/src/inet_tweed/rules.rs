@@ -120,6 +120,7 @@ pub(super) fn chains(
     ];
     let (mut input, mut forward, mut output) = (Vec::new(), Vec::new(), Vec::new());
     if affinity_timeouts.is_some() {
+        input.push(services::in_input());
         forward.push(services::in_forward());
     }
     if let Some(vxlan) = vxlan {

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use tweed_planner::services::desired::Desired;
 
 pub use held::{Difference, Held, held};
-pub(super) use rules::{chains, in_forward, in_postrouting};
+pub(super) use rules::{chains, in_forward, in_input, in_postrouting};
 pub(super) use writer::{Start, Writer};
 
 use super::sets::FAMILIES;

@@ -1,7 +1,7 @@
 //! The chains of Services. They name sets and never addresses, so no rule changes with
 //! the Services; only the timeouts of session affinity have chains of their own.
 //!
-//! All of them but `service_invalid` are entered from chains of type `nat`, which see
+//! All of them but `service_invalid` and `service_invalid_to_node` are entered from chains of type `nat`, which see
 //! the first packet of a flow alone: established flows pay nothing. `planner::services::
 //! desired` numbers the steps that they take for it.
 //!
@@ -75,6 +75,13 @@ pub(in super::super) fn in_forward() -> String {
     "ct state invalid meta l4proto tcp jump service_invalid".to_owned()
 }
 
+/// The rule at the beginning of `input`. The answers of a flow that was masqueraded come to
+/// an address of the node. One that does not fit the flow is not translated back: the node
+/// itself would get it, and end the connection of a pod that it knows nothing of.
+pub(in super::super) fn in_input() -> String {
+    "ct state invalid meta l4proto tcp jump service_invalid_to_node".to_owned()
+}
+
 /// The rules at the beginning of `postrouting_nat`.
 pub(in super::super) fn in_postrouting() -> [String; 3] {
     [
@@ -140,7 +147,7 @@ pub(in super::super) fn chains(timeouts: &BTreeSet<u32>) -> Vec<Chain> {
             .iter()
             .flat_map(|timeout| affinity::of_timeout(*timeout)),
     );
-    chains.extend([translated(), invalid()]);
+    chains.extend([translated(), invalid(), invalid_to_node()]);
     chains
 }
 
@@ -159,4 +166,12 @@ fn invalid() -> Chain {
         ]);
     }
     regular("service_invalid", rules)
+}
+
+/// The same to the node itself: from pods of any node.
+fn invalid_to_node() -> Chain {
+    let rules = WORDS.iter().map(|Words { ip, digit, .. }| {
+        format!("{ip} saddr @cluster_cidrs{digit} counter name {INVALID} drop")
+    });
+    regular("service_invalid_to_node", rules.collect())
 }

@@ -9,7 +9,9 @@ use nix::sys::socket::{
     socket,
 };
 
-use super::lab::{FAMILIES, Lab, NEIGHBOUR, PATIENCE, SERVICE};
+use tweed_planner::services::desired::Masquerade;
+
+use super::lab::{BALANCER, FAMILIES, Lab, NEIGHBOUR, PATIENCE, SERVICE};
 use super::plan::{Plan, TCP, endpoint, group};
 
 /// Without the rule it would reach the pod with the server's own address, and the pod
@@ -53,6 +55,41 @@ fn an_invalid_packet_of_tcp_is_dropped() {
         client.read_exact(&mut [0]).unwrap();
         client.write_all(b"c").unwrap();
         server.read_exact(&mut [0]).unwrap();
+    }
+}
+
+/// The answers of a masqueraded flow come to the node itself. Without the rule the node,
+/// which has no such socket, would end the connection of the pod.
+#[test]
+fn an_invalid_packet_to_the_node_is_dropped() {
+    let lab = Lab::new();
+    let mut plan = Plan::new();
+    for (number, family) in (0..).zip(FAMILIES) {
+        let target = group(2 * number);
+        let balancer = BALANCER.port(family, 80);
+        plan = plan
+            .endpoints(target, &[endpoint(NEIGHBOUR.of(family), 8080)])
+            .at(TCP, balancer, target)
+            .masquerade(TCP, balancer, Masquerade::All);
+    }
+    lab.reconcile(&plan);
+    for family in FAMILIES {
+        let at = NEIGHBOUR.port(family, 8080);
+        let listener = lab.0.neighbour.bind(move || TcpListener::bind(at));
+        let to = BALANCER.port(family, 80);
+        let client = (lab.0.world).run(move || std::net::TcpStream::connect(to).unwrap());
+        let (server, masqueraded) = listener.accept().unwrap();
+        assert_ne!(masqueraded.ip(), client.local_addr().unwrap().ip());
+        let before = lab.refused().invalid;
+        let from = server.local_addr().unwrap();
+        let segment = invalid_segment(from, masqueraded);
+        lab.0
+            .neighbour
+            .run(move || send_raw(from.ip(), masqueraded.ip(), &segment));
+        let start = std::time::Instant::now();
+        while lab.refused().invalid == before {
+            assert!(start.elapsed() < PATIENCE, "nothing was dropped");
+        }
     }
 }
 
