@@ -175,12 +175,10 @@ impl Publisher {
 
     /// Asks `tweed` and the plugins that may be chained after it.
     async fn ask_plugins(&mut self) -> Vec<(&'static str, Answer)> {
-        let mut answers = Vec::new();
-        for name in [TWEED].into_iter().chain(CHAINED) {
-            let answer = self.plugins.ask(&self.bin_dir.join(name)).await;
-            answers.push((name, answer));
-        }
-        answers
+        let names: Vec<_> = [TWEED].into_iter().chain(CHAINED).collect();
+        let paths = names.iter().map(|name| self.bin_dir.join(name));
+        let answers = self.plugins.ask(&paths.collect::<Vec<_>>()).await;
+        names.into_iter().zip(answers).collect()
     }
 
     fn write_conflist(

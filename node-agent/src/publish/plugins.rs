@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{io, os::unix::fs::MetadataExt as _, process::Stdio};
 
+use futures::future::join_all;
 use nix::libc::ENOEXEC;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -71,30 +72,46 @@ struct Stamp {
 }
 
 impl Plugins {
-    /// The answer of the plugin at `path`; it is kept while the file is the same.
-    pub(super) async fn ask(&mut self, path: &Path) -> Answer {
-        let Some(file) = stamp(path) else {
-            self.asked.remove(path);
-            return Answer::Missing;
-        };
-        if let Some(known) = self.asked.get(path).filter(|asked| asked.still_holds(file)) {
-            return known.answer.clone();
+    /// The answers of the plugins at `paths`, which are asked at once: all together take no
+    /// longer than one. An answer is kept while the file is the same.
+    pub(super) async fn ask(&mut self, paths: &[PathBuf]) -> Vec<Answer> {
+        let mut questions = Vec::new();
+        for path in paths {
+            match stamp(path) {
+                None => drop(self.asked.remove(path)),
+                Some(file) if self.known(path, file).is_some() => {}
+                Some(file) => questions.push(question(path, file, self.limit)),
+            }
         }
-        let late = |why: String| (Answer::Late(why), Some(ASK_LATE_AGAIN));
-        let (answer, again) = match timeout(self.limit, run_version(path)).await {
-            Ok(Ok(versions)) => (Answer::Versions(versions), None),
-            Ok(Err(error)) if error.may_pass() => late(error.to_string()),
-            Ok(Err(error)) => (Answer::Broken(error.to_string()), Some(ASK_AGAIN)),
-            Err(_) => late(format!("no answer within {:?}", self.limit)),
+        self.asked.extend(join_all(questions).await);
+        let answer = |path| match self.asked.get(path) {
+            Some(asked) => asked.answer.clone(),
+            None => Answer::Missing,
         };
-        let asked = Asked {
-            file,
-            again: again.map(|after| Instant::now() + after),
-            answer: answer.clone(),
-        };
-        self.asked.insert(path.to_owned(), asked);
-        answer
+        paths.iter().map(answer).collect()
     }
+
+    fn known(&self, path: &Path, file: Stamp) -> Option<&Asked> {
+        let asked = self.asked.get(path);
+        asked.filter(|asked| asked.still_holds(file))
+    }
+}
+
+/// Asks the plugin at `path`, which is this file.
+async fn question(path: &Path, file: Stamp, limit: Duration) -> (PathBuf, Asked) {
+    let late = |why: String| (Answer::Late(why), Some(ASK_LATE_AGAIN));
+    let (answer, again) = match timeout(limit, run_version(path)).await {
+        Ok(Ok(versions)) => (Answer::Versions(versions), None),
+        Ok(Err(error)) if error.may_pass() => late(error.to_string()),
+        Ok(Err(error)) => (Answer::Broken(error.to_string()), Some(ASK_AGAIN)),
+        Err(_) => late(format!("no answer within {limit:?}")),
+    };
+    let asked = Asked {
+        file,
+        again: again.map(|after| Instant::now() + after),
+        answer,
+    };
+    (path.to_owned(), asked)
 }
 
 impl Asked {
@@ -192,6 +209,35 @@ mod tests {
         Answer::Versions(given.iter().filter_map(|v| CniVersion::find(v)).collect())
     }
 
+    /// The answer of one plugin.
+    async fn ask(plugins: &mut Plugins, path: &Path) -> Answer {
+        let answers = plugins.ask(&[path.to_owned()]).await;
+        answers.into_iter().next().unwrap()
+    }
+
+    /// Each waits until the other was begun.
+    #[test]
+    fn plugins_are_asked_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["portmap", "bandwidth"].map(|name| dir.path().join(name));
+        for (own, other) in [(0, 1), (1, 0)] {
+            let script = format!(
+                r#"> "$0.begun"; while [ ! -e {}.begun ]; do sleep 0.01; done
+                echo '{{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}}'"#,
+                paths[other].display()
+            );
+            plugin(&paths[own], &script);
+        }
+        runtime().block_on(async {
+            let mut plugins = Plugins {
+                limit: Duration::from_secs(60),
+                ..Plugins::default()
+            };
+            let answers = plugins.ask(&paths).await;
+            assert_eq!(answers, [versions(&["1.0.0"]), versions(&["1.0.0"])]);
+        });
+    }
+
     #[test]
     fn a_plugin_is_asked_once_and_again_when_it_was_replaced() {
         let dir = tempfile::tempdir().unwrap();
@@ -206,14 +252,14 @@ mod tests {
         runtime().block_on(async {
             let mut plugins = Plugins::default();
             let old = versions(&["0.4.0", "1.0.0"]);
-            assert_eq!(plugins.ask(&path).await, old);
-            assert_eq!(plugins.ask(&path).await, old);
+            assert_eq!(ask(&mut plugins, &path).await, old);
+            assert_eq!(ask(&mut plugins, &path).await, old);
             let asked = || std::fs::read_to_string(dir.path().join("portmap.asked")).unwrap();
             assert_eq!(asked(), "x\n");
             plugin(&path, &script(r#""1.1.0""#));
-            assert_eq!(plugins.ask(&path).await, versions(&["1.1.0"]));
+            assert_eq!(ask(&mut plugins, &path).await, versions(&["1.1.0"]));
             std::fs::remove_file(&path).unwrap();
-            assert_eq!(plugins.ask(&path).await, Answer::Missing);
+            assert_eq!(ask(&mut plugins, &path).await, Answer::Missing);
         });
     }
 
@@ -223,7 +269,7 @@ mod tests {
         let path = dir.path().join("portmap");
         plugin(&path, "echo hello");
         runtime().block_on(async {
-            let answer = Plugins::default().ask(&path).await;
+            let answer = ask(&mut Plugins::default(), &path).await;
             let Answer::Broken(why) = answer else {
                 panic!("{answer:?}");
             };
@@ -237,7 +283,7 @@ mod tests {
         let path = dir.path().join("portmap");
         std::fs::write(&path, "").unwrap();
         runtime().block_on(async {
-            let answer = Plugins::default().ask(&path).await;
+            let answer = ask(&mut Plugins::default(), &path).await;
             assert!(
                 matches!(&answer, Answer::Broken(why) if why.contains("cannot run it")),
                 "{answer:?}"
