@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
 use tweed_agent::services::index::{ServiceIndex, ServiceObject};
 use tweed_core::agent_socket::service::{Destination, Fate, NoServiceFate, Where};
 use tweed_core::object::Event;
@@ -17,8 +18,11 @@ use tweed_planner::services::desired::{Desired, Endpoint, Frontend, Tracked};
 use tweed_planner::services::explain::OwnAddresses;
 use tweed_planner::services::explain::lookup::{self, Origin};
 use tweed_planner::services::stale::{Flow as Answered, Former, Judge, PROTOCOL};
-use tweed_planner::services::{NodePortAddresses, Options, Step};
+use tweed_planner::services::{NodePortAddresses, Options, PodNetworks, Step};
 use tweed_watch::manifests::parse;
+
+/// Which Node this is.
+const NODE: &str = "n1";
 
 /// Maximum number of destinations that are looked at, so that an input needs little time.
 const MAX_DESTINATIONS: usize = 12;
@@ -56,7 +60,7 @@ impl Objects {
         list(index, &self.services);
         list(index, &self.slices);
         list(index, &self.cidrs);
-        index.planner.set_nodes(&self.nodes);
+        self.set_nodes(index);
     }
 
     /// Tells of what differs from others, as a watch does.
@@ -64,7 +68,21 @@ impl Objects {
         follow(index, &before.services, &self.services);
         follow(index, &before.slices, &self.slices);
         follow(index, &before.cidrs, &self.cidrs);
-        index.planner.set_nodes(&self.nodes);
+        self.set_nodes(index);
+    }
+
+    /// Every CIDR counts as one that the overlay accepts: the planner has to bear any.
+    fn set_nodes(&self, index: &mut ServiceIndex) {
+        let own = self.nodes.iter().find(|node| node.name == NODE);
+        let cidrs = |node: &Node| -> Vec<IpNetwork> {
+            let texts = node.pod_cidrs.iter();
+            texts.filter_map(|text| text.parse().ok()).collect()
+        };
+        index.planner.set_node(own);
+        index.planner.set_pod_networks(PodNetworks {
+            cluster: self.nodes.iter().flat_map(cidrs).collect(),
+            own: own.map(cidrs).unwrap_or_default(),
+        });
     }
 }
 
@@ -162,8 +180,7 @@ fn nothing_sound_is_stale(desired: &Desired) {
 
 fn new_index() -> ServiceIndex {
     ServiceIndex::new(Options {
-        node_name: "n1".to_owned(),
-        cluster_cidrs: Vec::new(),
+        node_name: NODE.to_owned(),
         node_port_addresses: NodePortAddresses {
             primary: true,
             networks: Vec::new(),

@@ -15,7 +15,9 @@ use tweed_core::object::Event;
 use tweed_core::object::endpoint_slice::{Endpoint, EndpointSlice, SlicePort};
 use tweed_core::object::node::{Node, NodeAddress};
 use tweed_core::object::service::{Service, ServicePort};
-use tweed_planner::services::{Delta, NodePortAddresses, Options, ServicePlanner, Step};
+use tweed_planner::services::{
+    Delta, NodePortAddresses, Options, PodNetworks, ServicePlanner, Step,
+};
 
 fn service(number: usize) -> Service {
     Service {
@@ -68,7 +70,6 @@ fn slice(service: usize, first: usize, count: usize) -> EndpointSlice {
 fn node() -> Node {
     Node {
         name: "node-7".to_owned(),
-        pod_cidrs: vec!["10.100.0.0/24".to_owned()],
         addresses: vec![NodeAddress {
             kind: "InternalIP".to_owned(),
             address: "192.0.2.7".to_owned(),
@@ -106,7 +107,6 @@ fn measure(services: usize, endpoints: usize) {
     let before = resident();
     let mut planner = ServicePlanner::new(Options {
         node_name: "node-7".to_owned(),
-        cluster_cidrs: Vec::new(),
         node_port_addresses: NodePortAddresses {
             primary: true,
             networks: Vec::new(),
@@ -125,7 +125,12 @@ fn measure(services: usize, endpoints: usize) {
     planner.apply_endpoint_slices(Event::InitDone);
     planner.apply_service_cidrs(Event::Init);
     planner.apply_service_cidrs(Event::InitDone);
-    planner.set_nodes(&[node()]);
+    planner.set_node(Some(&node()));
+    let pods = ["10.100.0.0/24".parse().unwrap()];
+    planner.set_pod_networks(PodNetworks {
+        cluster: pods.into(),
+        own: pods.into(),
+    });
     let told = start.elapsed();
     let start = Instant::now();
     assert_eq!(planner.plan(), Step::Full);

@@ -11,13 +11,13 @@ use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_nft::Table;
 use tweed_nft::inet_tweed::{Components, Wanted};
 use tweed_planner::overlay::desired::Ruleset;
-use tweed_planner::services::{NodePortAddresses, Options, ServicePlanner, Step};
+use tweed_planner::services::{NodePortAddresses, Options, PodNetworks, ServicePlanner, Step};
 
 use super::cluster::{Cluster, changed, listed};
 use super::netns::Netns;
 
-/// The planner that was told of a cluster.
-pub fn planner(cluster: &Cluster) -> ServicePlanner {
+/// The planner that was told of a cluster. The pods of this node are in `local_cidrs`.
+pub fn planner(cluster: &Cluster, local_cidrs: &BTreeSet<IpNetwork>) -> ServicePlanner {
     let networks = |texts: &[String]| -> Vec<IpNetwork> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     };
@@ -29,14 +29,17 @@ pub fn planner(cluster: &Cluster) -> ServicePlanner {
     node_ports.retain(|text| text != "primary");
     let mut planner = ServicePlanner::new(Options {
         node_name: cluster.node_name.clone(),
-        cluster_cidrs: networks(&cluster.cluster_cidrs),
         node_port_addresses: NodePortAddresses {
             primary,
             networks: networks(&node_ports),
         },
         external_ips: cluster.external_ips,
     });
-    planner.set_nodes([&node(cluster)]);
+    planner.set_node(Some(&node(cluster)));
+    planner.set_pod_networks(PodNetworks {
+        cluster: networks(&cluster.cluster_cidrs).into_iter().collect(),
+        own: local_cidrs.iter().copied().collect(),
+    });
     let cidrs = ServiceCidr {
         name: "kubernetes".to_owned(),
         cidrs: cluster.service_cidrs.clone(),
@@ -103,9 +106,9 @@ impl Tweed {
     pub fn serve(&mut self, netns: &Netns, cluster: &Cluster) {
         let table = &mut self.table;
         let planner = match self.known.take() {
-            None => planner(cluster),
+            None => planner(cluster, &self.local_cidrs),
             Some((old, mut planner)) => {
-                planner.set_nodes([&node(cluster)]);
+                planner.set_node(Some(&node(cluster)));
                 for event in changed(&old.services, &cluster.services) {
                     planner.apply_services(event);
                 }

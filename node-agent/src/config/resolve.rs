@@ -110,7 +110,6 @@ impl Flags {
         };
         let services = (self.services == Services::On).then(|| Options {
             node_name: node_name.clone(),
-            cluster_cidrs: self.cluster_cidr.clone(),
             node_port_addresses: node_port_addresses(&self.nodeport_addresses),
             external_ips: self.external_ips == ExternalIps::On,
         });

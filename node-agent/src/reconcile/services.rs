@@ -1,8 +1,8 @@
 //! Services: gives the planner what this machine knows, has it plan, and says what the
 //! table is to hold.
 //!
-//! How data goes through: sources fill the [`ServiceIndex`]; the Nodes come from their
-//! store. The planner says what the sets of the table should hold, or that it holds
+//! How data goes through: sources fill the [`ServiceIndex`]; the own Node comes from its
+//! store, and where pods are from the overlay. The planner says what the sets of the table should hold, or that it holds
 //! because something is not listed yet. [`super::nft`] writes it. What is no business of
 //! the kernel, the health checks, goes to those who answer them after each write.
 //!
@@ -15,10 +15,10 @@ use tokio::sync::watch;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_nft::inet_tweed::Refused;
-use tweed_planner::overlay::cluster::Cluster;
+use tweed_planner::overlay::{cluster::Cluster, planner::OverlayPlanner};
 use tweed_planner::services::desired::{Delta, Desired, Number, Tracked};
 use tweed_planner::services::stale::{self, Former};
-use tweed_planner::services::{Notice, Step};
+use tweed_planner::services::{Notice, PodNetworks, Step};
 
 use super::EarlierRun;
 use super::conntrack::ConntrackReconciler;
@@ -38,8 +38,8 @@ pub struct ServiceReconciler {
     health_checks: watch::Sender<Arc<HealthChecks>>,
     /// What it does to the node that Services are not known.
     unknown: Effect,
-    /// The Nodes that the planner was last given.
-    nodes: Option<Version>,
+    /// The version of the overlay of which the planner knows where pods are.
+    overlay: Option<Version>,
     state: TableState,
     /// Whether the kernel serves Services, be it those of an earlier plan or run.
     served: bool,
@@ -78,7 +78,7 @@ impl ServiceReconciler {
                 true => Effect::Warning,
                 false => Effect::NewPods,
             },
-            nodes: None,
+            overlay: None,
             state: TableState::Unknown,
             served: earlier.served_services,
             earlier: BTreeMap::new(),
@@ -88,11 +88,27 @@ impl ServiceReconciler {
         }
     }
 
-    /// Gives the planner the Nodes, if they are known and have changed.
-    pub fn update_nodes(&mut self, index: &mut ServiceIndex, cluster: &Cluster) {
-        if cluster.size() > 0 && self.nodes != Some(cluster.version()) {
-            self.nodes = Some(cluster.version());
-            index.planner.set_nodes(cluster.nodes());
+    /// Gives the planner the own Node, once it is known, and where pods are, if that has
+    /// changed. The latter is what `overlay` has in force, and not what the Nodes say: a
+    /// range that it refuses would make pods of clients from outside.
+    pub fn update_nodes(
+        &mut self,
+        index: &mut ServiceIndex,
+        cluster: &Cluster,
+        overlay: &OverlayPlanner,
+    ) {
+        if let Some(own) = cluster.own() {
+            index.planner.set_node(Some(own));
+        }
+        let Some(network) = overlay.network() else {
+            return;
+        };
+        if self.overlay != Some(overlay.version()) {
+            self.overlay = Some(overlay.version());
+            index.planner.set_pod_networks(PodNetworks {
+                cluster: network.desired.ruleset.cluster_cidrs.clone(),
+                own: network.pod_cidrs.clone(),
+            });
         }
     }
 
@@ -325,3 +341,6 @@ fn problem(notice: Notice) -> Problem {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -131,10 +131,11 @@ impl Reconcilers {
         }
     }
 
-    /// Gives the planner of Services the Nodes, and has it plan. Meanwhile the runtime's
+    /// Gives the planner of Services what it needs of the Nodes, and has it plan. Meanwhile the runtime's
     /// thread can read the stores: a plan may take long.
     fn plan_services(&mut self, index: &mut ServiceIndex) -> ServiceStep {
-        self.services.update_nodes(index, &self.state.read().nodes);
+        let (planner, state) = (&self.planner, &self.state);
+        (self.services).update_nodes(index, &state.read().nodes, planner);
         (self.services).plan(index, &mut self.nft, &mut self.conntrack)
     }
 

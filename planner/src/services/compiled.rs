@@ -97,7 +97,7 @@ impl Compiled {
     pub fn set_surroundings(&mut self, surroundings: &Surroundings, options: &Options) {
         let own = &surroundings.own.addresses;
         let tables = &mut self.tables;
-        replace!(tables, pod_networks, surroundings.pod_networks(options));
+        replace!(tables, pod_networks, surroundings.pod_networks());
         replace!(
             tables,
             node_port_networks,

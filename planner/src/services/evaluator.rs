@@ -14,6 +14,7 @@ use tweed_core::object::service_cidr::ServiceCidr;
 
 use super::desired::Endpoint;
 use super::options::Options;
+use super::surroundings::PodNetworks;
 
 /// All objects, as the Node that [`Options::node_name`] names sees them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Cluster {
     pub cidrs: Vec<ServiceCidr>,
     /// All Nodes.
     pub nodes: Vec<Node>,
+    /// Where pods are.
+    pub pods: PodNetworks,
 }
 
 /// The first packet of a flow.
@@ -241,20 +244,19 @@ impl Cluster {
     }
 
     fn is_pod(&self, address: IpAddr) -> bool {
-        let same = |one: &&IpNetwork| one.is_ipv4() == address.is_ipv4();
-        let given: Vec<&IpNetwork> = self.options.cluster_cidrs.iter().filter(same).collect();
-        if !given.is_empty() {
-            return given.iter().any(|one| one.contains(address));
-        }
-        let mut cidrs = self.nodes.iter().flat_map(|node| &node.pod_cidrs);
-        cidrs.any(|one| contains(one, address))
+        let mut networks = self.pods.cluster.iter();
+        networks.any(|one| one.contains(address))
+    }
+
+    fn is_own_pod(&self, address: IpAddr) -> bool {
+        let mut networks = self.pods.own.iter();
+        networks.any(|one| one.contains(address))
     }
 
     /// Whether a pod's flow to an endpoint comes from another node and leaves for another
     /// one.
     fn passes_through(&self, source: IpAddr, endpoint: IpAddr) -> bool {
-        let mut cidrs = self.own_node().into_iter().flat_map(|node| &node.pod_cidrs);
-        let is_here = cidrs.any(|one| contains(one, source) || contains(one, endpoint));
+        let is_here = self.is_own_pod(source) || self.is_own_pod(endpoint);
         !is_here && !self.own_addresses().contains(&endpoint)
     }
 

@@ -8,9 +8,6 @@ use ipnetwork::IpNetwork;
 pub struct Options {
     /// Which Node this is.
     pub node_name: String,
-    /// `--cluster-cidr`: where the pods of the cluster are. For a family without one it
-    /// is the union of the Nodes' pod CIDRs.
-    pub cluster_cidrs: Vec<IpNetwork>,
     /// `--nodeport-addresses`: where node ports are.
     pub node_port_addresses: NodePortAddresses,
     /// Whether `spec.externalIPs` counts: whoever may write a Service can otherwise take

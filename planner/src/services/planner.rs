@@ -6,8 +6,8 @@
 //! - an endpoint that comes or goes costs the planning of its Service, and a bounded
 //!   number of elements for each frontend that leads to it;
 //! - a number that becomes free in a change is not given out again in it;
-//! - nothing is planned before Services, EndpointSlices, ServiceCIDRs and Nodes are all
-//!   known.
+//! - nothing is planned before Services, EndpointSlices, ServiceCIDRs and the own Node are
+//!   all known.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use super::frontends::WithoutLocal;
 use super::known_numbers::KnownNumbers;
 use super::options::Options;
 use super::registry::Registry;
-use super::surroundings::{Surroundings, union};
+use super::surroundings::{PodNetworks, Surroundings, union};
 use super::tables::is_empty;
 use crate::store::Store;
 
@@ -103,25 +103,21 @@ impl ServicePlanner {
         changed
     }
 
-    /// Sets all Nodes. True if anything changed.
-    pub fn set_nodes<'a>(&mut self, nodes: impl IntoIterator<Item = &'a Node>) -> bool {
+    /// Sets the Node that this machine is. True if anything changed.
+    pub fn set_node(&mut self, node: Option<&Node>) -> bool {
         let zone = self.surroundings.own.zone.clone();
-        let changed = self.surroundings.replace(&self.options.node_name, nodes);
-        self.note_surroundings(changed, &zone)
-    }
-
-    /// Sets one Node, or removes it. True if anything changed.
-    pub fn set_node(&mut self, name: &str, node: Option<&Node>) -> bool {
-        let zone = self.surroundings.own.zone.clone();
-        let changed = self.surroundings.set(&self.options.node_name, name, node);
-        self.note_surroundings(changed, &zone)
-    }
-
-    fn note_surroundings(&mut self, changed: bool, zone: &str) -> bool {
+        let changed = self.surroundings.set_node(node);
         self.surroundings_touched |= changed;
         if self.surroundings.own.zone != zone {
             self.registry.touch_all();
         }
+        changed
+    }
+
+    /// Sets where pods are: until then nobody counts as one. True if anything changed.
+    pub fn set_pod_networks(&mut self, pods: PodNetworks) -> bool {
+        let changed = self.surroundings.set_pods(pods);
+        self.surroundings_touched |= changed;
         changed
     }
 

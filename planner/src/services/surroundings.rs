@@ -1,6 +1,6 @@
 //! What the plan needs to know of this node and of the networks of the cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -15,13 +15,23 @@ use crate::addresses::{Range, merged, parse_cidr, range, span, without};
 /// The label of a Node that names its zone.
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// What of the Nodes counts.
+/// The networks of pods, as the overlay has judged the claims of the Nodes: a range that
+/// it refuses is no pod's, whatever a Node says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PodNetworks {
+    /// Where the pods of the cluster are.
+    pub cluster: BTreeSet<IpNetwork>,
+    /// Where those of this Node are.
+    pub own: Vec<IpNetwork>,
+}
+
+/// What counts besides Services and their endpoints.
 #[derive(Debug, Default)]
 pub struct Surroundings {
-    /// Whether the Nodes have been set at all.
+    /// Whether this Node has been set at all.
     pub complete: bool,
-    /// The pod CIDRs of each Node.
-    pod_cidrs: BTreeMap<String, Vec<IpNetwork>>,
+    /// Where pods are.
+    pub pods: PodNetworks,
     /// This Node.
     pub own: Own,
 }
@@ -35,13 +45,6 @@ pub struct Own {
     pub addresses: BTreeSet<IpAddr>,
     /// The first address of each family.
     pub primary: Vec<IpAddr>,
-    /// Its pod CIDRs.
-    pub pod_cidrs: Vec<IpNetwork>,
-}
-
-fn pod_cidrs(node: &Node) -> Vec<IpNetwork> {
-    let cidrs = node.pod_cidrs.iter();
-    cidrs.filter_map(|cidr| parse_cidr(cidr)).collect()
 }
 
 impl Own {
@@ -56,62 +59,35 @@ impl Own {
             zone: node.labels.get(ZONE_LABEL).cloned().unwrap_or_default(),
             addresses: usable().collect(),
             primary: FAMILIES.into_iter().filter_map(first).collect(),
-            pod_cidrs: pod_cidrs(node),
         }
     }
 }
 
 impl Surroundings {
-    /// Sets all Nodes. True if anything changed.
-    pub fn replace<'a>(&mut self, own: &str, nodes: impl IntoIterator<Item = &'a Node>) -> bool {
-        let nodes: BTreeMap<&str, &Node> =
-            nodes.into_iter().map(|n| (n.name.as_str(), n)).collect();
-        let mut changed = !std::mem::replace(&mut self.complete, true);
-        let gone = self.pod_cidrs.keys().map(String::as_str).chain([own]);
-        let gone: Vec<String> = (gone.filter(|name| !nodes.contains_key(name)))
-            .map(str::to_owned)
-            .collect();
-        for name in gone {
-            changed |= self.set(own, &name, None);
-        }
-        for (name, node) in nodes {
-            changed |= self.set(own, name, Some(node));
-        }
+    /// Sets this Node. True if anything changed.
+    pub fn set_node(&mut self, node: Option<&Node>) -> bool {
+        let first = !std::mem::replace(&mut self.complete, true);
+        let read = node.map(Own::read).unwrap_or_default();
+        let changed = self.own != read;
+        self.own = read;
+        first || changed
+    }
+
+    /// Sets where pods are. True if anything changed.
+    pub fn set_pods(&mut self, pods: PodNetworks) -> bool {
+        let changed = self.pods != pods;
+        self.pods = pods;
         changed
     }
 
-    /// Sets or removes a Node; `own` is the name of this one. True if anything changed.
-    pub fn set(&mut self, own: &str, name: &str, node: Option<&Node>) -> bool {
-        let cidrs = node.map(pod_cidrs).unwrap_or_default();
-        let mut changed = self.pod_cidrs.get(name).map_or(&[][..], |known| known) != cidrs;
-        if changed {
-            match cidrs.is_empty() {
-                true => self.pod_cidrs.remove(name),
-                false => self.pod_cidrs.insert(name.to_owned(), cidrs),
-            };
-        }
-        if name == own {
-            let read = node.map(Own::read).unwrap_or_default();
-            changed |= self.own != read;
-            self.own = read;
-        }
-        changed
+    /// Whether an address is that of a pod of this Node.
+    pub fn is_own_pod(&self, ip: IpAddr) -> bool {
+        self.pods.own.iter().any(|network| network.contains(ip))
     }
 
     /// Where the pods of the cluster are.
-    pub fn pod_networks(&self, options: &Options) -> BTreeSet<Span> {
-        let given = &options.cluster_cidrs;
-        let found: Vec<IpNetwork> = self.pod_cidrs.values().flatten().copied().collect();
-        let of_family = |family| {
-            let is = |one: &&IpNetwork| Family::of(one.network()) == family;
-            let networks = match given.iter().any(|one| is(&one)) {
-                true => given,
-                false => &found,
-            };
-            let ranges = networks.iter().filter(is).map(range).collect();
-            spans(family, ranges)
-        };
-        FAMILIES.into_iter().flat_map(of_family).collect()
+    pub fn pod_networks(&self) -> BTreeSet<Span> {
+        spans_of(&self.pods.cluster)
     }
 
     /// Where node ports are.
@@ -137,9 +113,13 @@ pub fn union<'a>(cidrs: impl IntoIterator<Item = &'a String>) -> BTreeSet<Span> 
     let networks: Vec<IpNetwork> = (cidrs.into_iter())
         .filter_map(|cidr| parse_cidr(cidr))
         .collect();
+    spans_of(&networks)
+}
+
+fn spans_of<'a>(networks: impl IntoIterator<Item = &'a IpNetwork> + Copy) -> BTreeSet<Span> {
     let of_family = |family| {
         let is = |one: &&IpNetwork| Family::of(one.network()) == family;
-        spans(family, networks.iter().filter(is).map(range).collect())
+        spans(family, networks.into_iter().filter(is).map(range).collect())
     };
     FAMILIES.into_iter().flat_map(of_family).collect()
 }

@@ -6,7 +6,7 @@ use tweed_core::object::node::Node;
 use tweed_core::object::service::{Service, ServicePort};
 use tweed_core::object::{Event, Object};
 use tweed_nft::Table;
-use tweed_planner::services::{NodePortAddresses, Options, ServicePlanner, Step};
+use tweed_planner::services::{NodePortAddresses, Options, PodNetworks, ServicePlanner, Step};
 
 use super::affinity::{REAL, all};
 use super::lab::{
@@ -74,7 +74,6 @@ fn list<T: Object>(objects: Vec<T>) -> impl Iterator<Item = Event<T>> {
 fn planner(services: Vec<Service>, slices: Vec<EndpointSlice>) -> ServicePlanner {
     let mut planner = ServicePlanner::new(Options {
         node_name: "me".to_owned(),
-        cluster_cidrs: Vec::new(),
         node_port_addresses: NodePortAddresses {
             primary: true,
             networks: Vec::new(),
@@ -90,13 +89,15 @@ fn planner(services: Vec<Service>, slices: Vec<EndpointSlice>) -> ServicePlanner
     for event in list(Vec::new()) {
         planner.apply_service_cidrs(event);
     }
-    planner.set_nodes(&[Node {
+    planner.set_node(Some(&Node {
         name: "me".to_owned(),
-        pod_cidrs: ["10.244.1.0/24", "fd00:0:0:1::/64"]
-            .map(str::to_owned)
-            .into(),
         ..Node::default()
-    }]);
+    }));
+    let pods = ["10.244.1.0/24", "fd00:0:0:1::/64"].map(|text| text.parse().unwrap());
+    planner.set_pod_networks(PodNetworks {
+        cluster: pods.into(),
+        own: pods.into(),
+    });
     planner
 }
 

@@ -82,7 +82,6 @@ fn services_are_planned_from_their_own_flags_and_those_of_the_overlay() {
     let line = "--services on --node-name a --cluster-cidr 10.244.0.0/16";
     let expected = Options {
         node_name: "a".to_owned(),
-        cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()],
         node_port_addresses: NodePortAddresses {
             primary: true,
             networks: Vec::new(),

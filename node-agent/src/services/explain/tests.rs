@@ -47,7 +47,7 @@ fn state() -> Arc<State> {
         name: "a".to_owned(),
         ..Node::default()
     };
-    index.planner.set_nodes([&node]);
+    index.planner.set_node(Some(&node));
     index.take_changed();
     index.planner.plan();
     drop(index);

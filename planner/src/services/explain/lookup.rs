@@ -11,7 +11,7 @@ use crate::services::desired::{
     Desired, Endpoint, Frontend, Frontends, Holds, Masquerade, NodePort, Number, SCOPES, Span,
     Target, Tracked,
 };
-use crate::services::surroundings::Own;
+use crate::services::surroundings::Surroundings;
 
 /// Who begins a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +129,7 @@ pub enum Because {
 /// frontend says.
 pub fn masqueraded_to(
     desired: &Desired,
-    own: &Own,
+    surroundings: &Surroundings,
     origin: Origin,
     source: IpAddr,
     endpoint: IpAddr,
@@ -137,9 +137,9 @@ pub fn masqueraded_to(
     if source == endpoint && desired.hairpin.contains(&source) {
         return Some(Because::Hairpin);
     }
-    let is_own_pod = |ip| own.pod_cidrs.iter().any(|cidr| cidr.contains(ip));
+    let is_own_pod = |ip| surroundings.is_own_pod(ip);
     // What is sent to an address of this machine is not sent on.
-    let is_own = |ip| is_own_pod(ip) || own.addresses.contains(&ip);
+    let is_own = |ip| is_own_pod(ip) || surroundings.own.addresses.contains(&ip);
     let passes_through = origin == Origin::Pod && !is_own_pod(source) && !is_own(endpoint);
     passes_through.then_some(Because::PassingThrough)
 }

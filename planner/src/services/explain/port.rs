@@ -131,14 +131,14 @@ impl Answer<'_> {
         origin: Origin,
         source: Option<IpAddr>,
     ) -> Vec<Option<Because>> {
-        let (desired, own) = (self.planner.desired(), &self.planner.surroundings.own);
+        let (desired, surroundings) = (self.planner.desired(), &self.planner.surroundings);
         let group = way.group.filter(|_| !way.masquerade);
         let Some((group, source)) = group.zip(source) else {
             return Vec::new();
         };
         let endpoints = lookup::endpoints(desired, group).into_iter();
         let to = |at: desired::Endpoint| {
-            lookup::masqueraded_to(desired, own, origin, source, at.address)
+            lookup::masqueraded_to(desired, surroundings, origin, source, at.address)
         };
         endpoints.map(to).collect()
     }

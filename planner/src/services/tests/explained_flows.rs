@@ -14,7 +14,7 @@ use crate::services::{OwnAddresses, ServicePlanner};
 
 /// What the tables say of a flow, by the lookups of explanations.
 fn verdict(planner: &ServicePlanner, flow: &Flow) -> Verdict {
-    let (desired, own) = (planner.desired(), &planner.surroundings.own);
+    let (desired, surroundings) = (planner.desired(), &planner.surroundings);
     let key = Frontend {
         address: flow.destination,
         protocol: flow.protocol,
@@ -38,7 +38,7 @@ fn verdict(planner: &ServicePlanner, flow: &Flow) -> Verdict {
         Fate::NoLocalEndpoint | Fate::SourceNotAllowed => Verdict::Drop,
         Fate::Sent => {
             let group = endpoints(desired, way.group.unwrap()).into_iter();
-            let because = |ip| masqueraded_to(desired, own, origin, flow.source, ip);
+            let because = |ip| masqueraded_to(desired, surroundings, origin, flow.source, ip);
             let backends = group.map(|at| (at, way.masquerade || because(at.address).is_some()));
             Verdict::Send(backends.collect())
         }

@@ -1,5 +1,6 @@
 //! Objects for tests, and a planner that was told of them.
 
+use ipnetwork::IpNetwork;
 use tweed_core::object::endpoint_slice::{Endpoint as SliceEndpoint, EndpointSlice, SlicePort};
 use tweed_core::object::node::{Node, NodeAddress};
 use tweed_core::object::service::{Service, ServicePort};
@@ -7,7 +8,7 @@ use tweed_core::object::{Event, Object};
 
 use super::walk::{check, walk};
 use crate::services::evaluator::{Cluster, Flow, Verdict};
-use crate::services::{NodePortAddresses, Options, ServicePlanner, Step};
+use crate::services::{NodePortAddresses, Options, PodNetworks, ServicePlanner, Step};
 
 pub fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
@@ -16,7 +17,6 @@ pub fn texts(texts: &[&str]) -> Vec<String> {
 pub fn options() -> Options {
     Options {
         node_name: "me".to_owned(),
-        cluster_cidrs: Vec::new(),
         node_port_addresses: NodePortAddresses {
             primary: true,
             networks: Vec::new(),
@@ -100,6 +100,12 @@ pub fn node(name: &str, addresses: &[&str], cidrs: &[&str], zone: &str) -> Node 
     }
 }
 
+/// The Node with these objects that is this one.
+pub fn own_node(cluster: &Cluster) -> Option<&Node> {
+    let mut nodes = cluster.nodes.iter();
+    nodes.find(|node| node.name == cluster.options.node_name)
+}
+
 /// Two Nodes, and nothing else.
 pub fn cluster(services: Vec<Service>, slices: Vec<EndpointSlice>) -> Cluster {
     Cluster {
@@ -121,6 +127,22 @@ pub fn cluster(services: Vec<Service>, slices: Vec<EndpointSlice>) -> Cluster {
                 "z2",
             ),
         ],
+        pods: pods(
+            &["10.0.0.0/24", "fd00:0:0:1::/64"],
+            &["10.0.1.0/24", "fd00:0:0:2::/64"],
+        ),
+    }
+}
+
+/// The pods of this Node and of others.
+pub fn pods(own: &[&str], others: &[&str]) -> PodNetworks {
+    let networks = |texts: &[&str]| -> Vec<IpNetwork> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    };
+    let own = networks(own);
+    PodNetworks {
+        cluster: own.iter().copied().chain(networks(others)).collect(),
+        own,
     }
 }
 
@@ -145,7 +167,8 @@ pub fn planner(cluster: &Cluster) -> ServicePlanner {
     for event in list(&cluster.cidrs) {
         planner.apply_service_cidrs(event);
     }
-    planner.set_nodes(&cluster.nodes);
+    planner.set_node(own_node(cluster));
+    planner.set_pod_networks(cluster.pods.clone());
     planner
 }
 

@@ -9,7 +9,7 @@ use tweed_core::object::{Event, Object as _};
 
 use super::fixture::{
     BOTH, at_node, balancer, both, cluster, ending, endpoint, flow, from, list, options, outside,
-    own, planner, port, send, service, slice, texts, verdict,
+    own, own_node, planner, port, send, service, slice, texts, verdict,
 };
 use super::walk::walk;
 use crate::services::desired::{Frontend, HealthCheck, Tracked};
@@ -309,7 +309,7 @@ fn nothing_is_planned_before_everything_is_known() {
     for event in list(&cluster.slices) {
         planner.apply_endpoint_slices(event);
     }
-    planner.set_nodes(&cluster.nodes);
+    planner.set_node(own_node(&cluster));
     assert_eq!(planner.plan(), hold(&all[2..3]));
     for event in list::<ServiceCidr>(&[]) {
         planner.apply_service_cidrs(event);

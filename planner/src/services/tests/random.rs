@@ -8,10 +8,10 @@ use tweed_core::object::service::{Service, ServicePort};
 use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{Event, Object};
 
-use super::fixture::{cluster, list, node, planner, texts};
+use super::fixture::{cluster, list, node, own_node, planner, texts};
 use crate::dice::Dice;
-use crate::services::ServicePlanner;
 use crate::services::evaluator::{Cluster, Flow};
+use crate::services::{PodNetworks, ServicePlanner};
 
 const SERVICES: [&str; 4] = ["a", "b", "c", "d"];
 const SLICES: [&str; 6] = ["s1", "s2", "s3", "s4", "s5", "s6"];
@@ -184,7 +184,7 @@ fn cidrs(dice: &mut Dice) -> Vec<ServiceCidr> {
     }]
 }
 
-fn own_node(dice: &mut Dice) -> Node {
+fn some_node(dice: &mut Dice) -> Node {
     let addresses = ["192.0.2.1", "192.0.2.7", "2001:db8::1"];
     let addresses = some(dice, &addresses, 3);
     let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
@@ -198,6 +198,20 @@ fn own_node(dice: &mut Dice) -> Node {
         }
     }
     node
+}
+
+/// The pods of this Node, which may be in one range with all others, and of another one.
+fn pods(dice: &mut Dice) -> PodNetworks {
+    let own: &[&str] = match dice.chance(6) {
+        true => &[],
+        false => &["10.0.0.0/24", "fd00:0:0:1::/64"],
+    };
+    let others = dice.pick(&[
+        ["10.0.1.0/24", "fd00:0:0:2::/64"],
+        ["10.0.1.0/24", "fd00:0:0:2::/64"],
+        ["10.0.0.0/8", "fd00:0:0:2::/64"],
+    ]);
+    super::fixture::pods(own, others)
 }
 
 fn all<T>(dice: &mut Dice, names: &[&str], one: impl Fn(&mut Dice, &str) -> T) -> Vec<T> {
@@ -236,10 +250,8 @@ impl World {
         let slices = all(dice, &SLICES, slice);
         let mut cluster = cluster(services, slices);
         cluster.cidrs = cidrs(dice);
-        cluster.nodes[0] = own_node(dice);
-        if dice.chance(3) {
-            cluster.options.cluster_cidrs = vec!["10.0.0.0/8".parse().unwrap()];
-        }
+        cluster.nodes[0] = some_node(dice);
+        cluster.pods = pods(dice);
         cluster.options.external_ips = dice.chance(2);
         let networks = ["192.0.2.0/24", "0.0.0.0/0", "::/0"];
         let networks = some(dice, &networks, 2);
@@ -253,7 +265,7 @@ impl World {
     /// Changes an object, and tells the planner.
     pub fn change(&mut self, dice: &mut Dice) {
         let Self { cluster, planner } = self;
-        match dice.roll(12) {
+        match dice.roll(13) {
             0..=4 => {
                 let event = change(dice, &mut cluster.slices, &SLICES, slice);
                 planner.apply_endpoint_slices(event);
@@ -269,12 +281,15 @@ impl World {
             9 => {
                 cluster.nodes.retain(|node| node.name != "me");
                 if !dice.chance(4) {
-                    cluster.nodes.push(own_node(dice));
+                    cluster.nodes.push(some_node(dice));
                 }
-                let own = cluster.nodes.iter().find(|node| node.name == "me");
-                planner.set_node("me", own);
+                planner.set_node(own_node(cluster));
             }
             10 => {
+                cluster.pods = pods(dice);
+                planner.set_pod_networks(cluster.pods.clone());
+            }
+            11 => {
                 cluster.services = all(dice, &SERVICES, service);
                 for event in list(&cluster.services) {
                     planner.apply_services(event);

@@ -75,6 +75,19 @@ fn the_external_policy_local_keeps_clients_addresses_and_lets_the_node_and_pods_
     }
 }
 
+/// Its Node may say what it likes.
+#[test]
+fn a_client_is_a_pod_only_by_the_ranges_that_the_overlay_has_accepted() {
+    let mut cluster = cluster(vec![balancer(true)], vec![slice("s", both())]);
+    cluster.nodes[0]
+        .pod_cidrs
+        .push("198.51.100.0/24".to_owned());
+    cluster.nodes[1].pod_cidrs = texts(&["0.0.0.0/0", "::/0"]);
+    let to = flow("203.0.113.1", 80);
+    assert_eq!(verdict(&cluster, &to), send(&BOTH, false));
+    assert_eq!(verdict(&cluster, &outside(to)), send(&BOTH[..1], false));
+}
+
 #[test]
 fn the_external_policy_local_drops_without_an_endpoint_here() {
     let remote = vec![endpoint("10.0.1.2", "other")];
@@ -205,7 +218,7 @@ fn hints_follow_the_zone_of_the_node() {
     let mut planner = planner(&cluster);
     planner.plan();
     let moved = node("me", &["192.0.2.1"], &["10.0.0.0/24"], "z2");
-    assert!(planner.set_node("me", Some(&moved)));
+    assert!(planner.set_node(Some(&moved)));
     assert!(matches!(planner.plan(), Step::Delta(_)));
     let found = walk(&planner, &flow("10.96.0.1", 80));
     assert_eq!(found, send(&BOTH[1..], false));

@@ -149,10 +149,7 @@ fn a_change_of_anything_that_flows_are_judged_by_is_noted() {
     // Of TCP alone, but no node ports are at its address.
     planner.apply_services(Event::Apply(balancer(false)));
     assert_eq!(plan(&mut planner, former), FlowEffect::Ends);
-    planner.set_node(
-        "me",
-        Some(&node("me", &["192.0.2.9"], &["10.0.0.0/24"], "z1")),
-    );
+    planner.set_node(Some(&node("me", &["192.0.2.9"], &["10.0.0.0/24"], "z1")));
     assert_eq!(plan(&mut planner, former), FlowEffect::Ends);
     let mut of_tcp = service(&["10.96.0.3"]);
     of_tcp.name = "tcp".to_owned();

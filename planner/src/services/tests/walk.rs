@@ -63,7 +63,8 @@ pub fn walk(planner: &ServicePlanner, flow: &Flow) -> Verdict {
         Some(Masquerade::OwnNode) => flow.is_own,
     };
     let own = &planner.surroundings.own;
-    let is_own_pod = |ip| own.pod_cidrs.iter().any(|cidr| cidr.contains(ip));
+    let own_pods = &planner.surroundings.pods.own;
+    let is_own_pod = |ip| own_pods.iter().any(|network| network.contains(ip));
     let backends = endpoints(desired, group).into_iter().map(|at| {
         let hairpin = at.address == flow.source && desired.hairpin.contains(&at.address);
         let leaves = !is_own_pod(at.address) && !own.addresses.contains(&at.address);

@@ -1,0 +1,130 @@
+use std::collections::BTreeMap;
+
+use tweed_core::object::Event;
+use tweed_core::object::endpoint_slice::EndpointSlice;
+use tweed_core::object::node::{Node, NodeAddress};
+use tweed_core::object::service::Service;
+use tweed_core::object::service_cidr::ServiceCidr;
+use tweed_planner::overlay::host::{
+    AddressState, ConnectedRoute, HostAddress, HostFacts, Interface,
+};
+use tweed_planner::services::desired::Span;
+
+use super::*;
+use crate::config;
+
+fn reconciler() -> ServiceReconciler {
+    let earlier = EarlierRun {
+        pod_mtu: None,
+        was_ready: true,
+        served_services: false,
+    };
+    let health_checks = watch::channel(Arc::new(HealthChecks::default())).0;
+    ServiceReconciler::new(Metrics::register().1, health_checks, &earlier)
+}
+
+/// A machine with 192.0.2.1/24.
+fn host() -> HostFacts {
+    let eth0 = Interface {
+        name: "eth0".into(),
+        mtu: 1500,
+        up: true,
+        loopback: false,
+        dummy: false,
+        addresses: vec![HostAddress {
+            network: "192.0.2.1/24".parse().unwrap(),
+            state: AddressState::Usable,
+        }],
+    };
+    HostFacts {
+        connected: [ConnectedRoute {
+            destination: "192.0.2.0/24".parse().unwrap(),
+            interface: 2,
+        }]
+        .into(),
+        interfaces: [(2, eth0)].into(),
+        paths: BTreeMap::new(),
+        last_pod_mtu: None,
+    }
+}
+
+fn node(name: &str, created: i64, address: &str, cidr: &str) -> Node {
+    Node {
+        name: name.to_owned(),
+        created: Some(created),
+        pod_cidrs: vec![cidr.to_owned()],
+        addresses: vec![NodeAddress {
+            kind: "InternalIP".to_owned(),
+            address: address.to_owned(),
+        }],
+        ..Node::default()
+    }
+}
+
+/// Whose packets count as those of pods when these Nodes are known.
+fn pod_networks(line: &str, nodes: &[Node]) -> Vec<(String, String)> {
+    let config = config::of_line(&format!("--node-name me --services on {line}"));
+    let mut cluster = Cluster::new("me");
+    let mut overlay = OverlayPlanner::new(config.overlay, None);
+    let mut index = ServiceIndex::new(config.services.unwrap());
+    for event in [Event::<Service>::Init, Event::InitDone] {
+        index.apply(event);
+    }
+    for event in [Event::<EndpointSlice>::Init, Event::InitDone] {
+        index.apply(event);
+    }
+    for event in [Event::<ServiceCidr>::Init, Event::InitDone] {
+        index.apply(event);
+    }
+    let mut services = reconciler();
+    let own = node("me", 1, "192.0.2.1", "10.244.1.0/24");
+    for event in [Event::Init, Event::InitApply(own), Event::InitDone] {
+        let _ = cluster.apply(event);
+    }
+    // The others come one after the other, so that each is planned by itself.
+    for node in nodes {
+        let _ = cluster.apply(Event::Apply(node.clone()));
+        overlay.update(&mut cluster, host());
+        services.update_nodes(&mut index, &cluster, &overlay);
+        index.planner.plan();
+    }
+    let networks = index.planner.desired().pod_networks.iter();
+    let text = |span: &Span| (span.first.to_string(), span.last.to_string());
+    networks.map(text).collect()
+}
+
+/// With it a client from outside would get endpoints of other nodes, masqueraded, of a
+/// Service with `externalTrafficPolicy: Local`, because of one bad Node.
+#[test]
+fn a_pod_cidr_that_the_overlay_refuses_makes_pods_of_nobody() {
+    let good = node("good", 2, "192.0.2.2", "10.244.2.0/24");
+    let span = |first: &str, last: &str| (first.to_owned(), last.to_owned());
+    let expected = [span("10.244.1.0", "10.244.2.255")];
+    for refused in [
+        "0.0.0.0/0",
+        "192.0.2.0/24",
+        "10.244.0.0/16",
+        "10.244.1.7/24",
+    ] {
+        let bad = node("bad", 3, "192.0.2.3", refused);
+        assert_eq!(
+            pod_networks("", &[good.clone(), bad]),
+            expected,
+            "{refused}"
+        );
+    }
+    let outside = node("bad", 3, "192.0.2.3", "198.51.100.0/24");
+    let given = "--cluster-cidr 10.244.0.0/16";
+    let expected = [span("10.244.0.0", "10.244.255.255")];
+    assert_eq!(pod_networks(given, &[good, outside]), expected);
+}
+
+#[test]
+fn pods_of_a_node_that_comes_alone_are_known() {
+    let nodes = [
+        node("second", 2, "192.0.2.2", "10.244.2.0/24"),
+        node("third", 3, "192.0.2.3", "10.244.3.0/24"),
+    ];
+    let expected = [("10.244.1.0".to_owned(), "10.244.3.255".to_owned())];
+    assert_eq!(pod_networks("", &nodes), expected);
+}
