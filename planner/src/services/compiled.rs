@@ -116,7 +116,13 @@ impl Compiled {
     }
 
     /// Plans one Service anew; `None` if it is not known any more.
-    pub fn update(&mut self, name: &Arc<ServiceName>, known: Option<&Known>, own: &Own) {
+    pub fn update(
+        &mut self,
+        name: &Arc<ServiceName>,
+        known: Option<&Known>,
+        surroundings: &Surroundings,
+    ) {
+        let own = &surroundings.own;
         let spec = known.and_then(|known| known.spec.clone());
         let old = self.planned.remove(name);
         let (old_spec, old_ports, old_hairpin, old_without) = match old {
@@ -129,7 +135,7 @@ impl Compiled {
             new_served.as_deref().zip(known),
             old_served.as_deref(),
             old_ports,
-            own,
+            surroundings,
         );
         let limits = self.acquire_limits(new_served.as_deref(), own);
         self.claim(
@@ -189,7 +195,7 @@ impl Compiled {
         new: Option<(&Spec, &Known)>,
         old: Option<&Spec>,
         old_ports: Vec<PlannedPort>,
-        own: &Own,
+        surroundings: &Surroundings,
     ) -> Ported {
         let mut ported = Ported::default();
         let Some((spec, known)) = new else {
@@ -210,8 +216,8 @@ impl Compiled {
                 let mut planned = kept.unwrap_or_else(|| self.ports.open(spec, family, index));
                 planned.index = index;
                 let all = slice_ports.candidates(family, &port.name, port.protocol);
-                let choice = choose(&all, &own.zone);
-                ported.note(spec, &all, family);
+                let choice = choose(&all, &surroundings.own.zone);
+                ported.note(spec, &all, family, surroundings);
                 let tables = &mut self.tables;
                 let outcome =
                     self.ports
@@ -352,13 +358,22 @@ fn of_another_proxy(spec: Option<&Spec>, name: &Arc<ServiceName>) -> Vec<Tracked
 }
 
 impl Ported {
-    /// Writes down which endpoints of a port are on this node.
-    fn note(&mut self, spec: &Spec, all: &Candidates<'_>, family: Family) {
-        for entry in all.values().filter(|entry| entry.local) {
-            if entry.ready || entry.serving {
+    /// Writes down which endpoints of a port are on this node. An address of a pod of this
+    /// node is here whatever node its slice names, which may name none: it was not made by
+    /// Kubernetes then. Only what the slice says counts for traffic policies.
+    fn note(
+        &mut self,
+        spec: &Spec,
+        all: &Candidates<'_>,
+        family: Family,
+        surroundings: &Surroundings,
+    ) {
+        for entry in all.values() {
+            let is_here = entry.local || surroundings.is_own_pod(entry.address);
+            if is_here && (entry.ready || entry.serving) {
                 self.hairpin.insert(entry.address);
             }
-            if entry.ready && spec.first_family() == Some(family) {
+            if entry.local && entry.ready && spec.first_family() == Some(family) {
                 self.ready.insert(entry.address);
             }
         }

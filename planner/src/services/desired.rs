@@ -320,7 +320,8 @@ pub struct Desired {
     pub foreign: BTreeSet<IpAddr>,
     /// The networks of the cluster's pods. Spans never overlap.
     pub pod_networks: BTreeSet<Span>,
-    /// The addresses of all endpoints of this node.
+    /// The addresses of all endpoints of this node: by the node that their slice names, or
+    /// as a pod of this node has them.
     pub hairpin: BTreeSet<IpAddr>,
     /// The health checks of Services by port; not for the kernel.
     pub health_checks: BTreeMap<u16, HealthCheck>,

@@ -299,8 +299,8 @@ impl Cluster {
         all
     }
 
-    /// Whether an address is that of an endpoint of this node: only its flows to itself
-    /// come by here.
+    /// Whether an address is that of an endpoint of this node, by its slice or because it is
+    /// a pod's of this node: only its flows to itself come by here.
     fn is_own_endpoint(&self, address: IpAddr) -> bool {
         let is_v4 = address.is_ipv4();
         let mut services = self.services.iter().filter(|one| is_served(one));
@@ -309,7 +309,8 @@ impl Cluster {
             let mut all = service.ports.iter().flat_map(of_port);
             has_family(service, is_v4)
                 && all.any(|one| {
-                    let here = one.says.node == self.options.node_name;
+                    let here =
+                        one.says.node == self.options.node_name || self.is_own_pod(one.at.address);
                     here && one.at.address == address && (one.says.ready || one.says.serving)
                 })
         })

@@ -116,6 +116,10 @@ impl ServicePlanner {
 
     /// Sets where pods are: until then nobody counts as one. True if anything changed.
     pub fn set_pod_networks(&mut self, pods: PodNetworks) -> bool {
+        // Which endpoints are on this node depends on its own.
+        if self.surroundings.pods.own != pods.own {
+            self.registry.touch_all();
+        }
         let changed = self.surroundings.set_pods(pods);
         self.surroundings_touched |= changed;
         changed
@@ -155,7 +159,7 @@ impl ServicePlanner {
         }
         for name in self.registry.take_touched() {
             let known = self.registry.get(&name);
-            self.compiled.update(&name, known, &self.surroundings.own);
+            self.compiled.update(&name, known, &self.surroundings);
         }
         if first {
             self.compiled.settle_known();

@@ -57,7 +57,7 @@ impl Row {
 #[test]
 fn node_ports_are_where_the_tests_of_kube_proxy_expect() {
     for row in read::<Row>(RECORDED) {
-        let planner = planner(&row.cluster());
+        let planner = planner(&row.cluster(), &BTreeSet::new());
         let networks = &planner.desired().node_port_networks;
         let has = |ip: &&IpAddr| {
             networks

@@ -1,5 +1,6 @@
 //! Which flows conntrack has to forget.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Deserialize;
@@ -136,7 +137,7 @@ impl Case {
 #[test]
 fn flows_are_forgotten_as_the_tests_of_kube_proxy_expect() {
     for case in read::<Case>(RECORDED) {
-        let planner = planner(&case.cluster());
+        let planner = planner(&case.cluster(), &BTreeSet::new());
         let judge = Judge::new(planner.desired(), Some([NODE.into()]), Former::default());
         for entry in &case.entries {
             let address = match entry.destination.as_str() {

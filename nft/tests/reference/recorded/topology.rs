@@ -162,7 +162,7 @@ fn leads<K: Ord>(desired: &Desired, of: &Frontends<K>, key: &K, outside: bool) -
 fn endpoints_are_chosen_as_the_tests_of_kube_proxy_expect() {
     let rows: Vec<Row> = read(RECORDED);
     for row in &rows {
-        let planner = planner(&row.cluster());
+        let planner = planner(&row.cluster(), &BTreeSet::new());
         let desired = planner.desired();
         let cluster_ip = Frontend {
             address: CLUSTER_IP.into(),

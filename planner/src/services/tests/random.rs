@@ -148,6 +148,7 @@ fn endpoint(dice: &mut Dice, hinted: bool) -> Endpoint {
         serving,
         terminating: dice.chance(3),
         node: match local != dice.chance(15) {
+            _ if dice.chance(8) => String::new(),
             true => "me".to_owned(),
             false => "other".to_owned(),
         },

@@ -7,11 +7,11 @@ use tweed_core::object::service_cidr::ServiceCidr;
 
 use super::fixture::{
     BOTH, at_node, balancer, both, cluster, ending, endpoint, flow, from, node, outside, own,
-    planner, send, service, slice, texts, verdict,
+    planner, pods, send, service, slice, texts, verdict,
 };
 use super::walk::walk;
-use crate::services::Step;
 use crate::services::evaluator::Verdict;
+use crate::services::{ServicePlanner, Step};
 
 #[test]
 fn a_cluster_ip_masquerades_all_but_pods() {
@@ -20,6 +20,30 @@ fn a_cluster_ip_masquerades_all_but_pods() {
     assert_eq!(verdict(&cluster, &to), send(&BOTH, false));
     assert_eq!(verdict(&cluster, &own(to)), send(&BOTH, true));
     assert_eq!(verdict(&cluster, &outside(to)), send(&BOTH, true));
+}
+
+/// A slice that somebody has made by hand, for a Service without a selector, names no node.
+#[test]
+fn a_pod_that_reaches_itself_is_masqueraded_whatever_node_its_slice_names() {
+    for name in ["", "other"] {
+        let endpoints = vec![endpoint("10.0.0.2", name), endpoint("10.0.1.2", name)];
+        let cluster = cluster(vec![service(&["10.96.0.1"])], vec![slice("s", endpoints)]);
+        let found = verdict(&cluster, &from("10.0.0.2", flow("10.96.0.1", 80)));
+        let mut expected = send(&BOTH, false);
+        if let Verdict::Send(endpoints) = &mut expected {
+            endpoints.first_entry().unwrap().insert(true);
+        }
+        assert_eq!(found, expected, "{name}");
+        // Of other nodes it is not known which addresses pods have, nor needed.
+        let mut planner = planner(&cluster);
+        planner.plan();
+        let hairpin = |planner: &ServicePlanner| planner.desired().hairpin.clone();
+        assert_eq!(hairpin(&planner), ["10.0.0.2".parse().unwrap()].into());
+        // They are looked at again when this node gets another range.
+        planner.set_pod_networks(pods(&["10.0.1.0/24"], &["10.0.0.0/24"]));
+        planner.plan();
+        assert_eq!(hairpin(&planner), ["10.0.1.2".parse().unwrap()].into());
+    }
 }
 
 #[test]
