@@ -147,9 +147,7 @@ impl PolicyIndex {
 
     /// Why there are no objects of a kind: what the server has instead.
     pub fn absent(&self) -> impl Iterator<Item = String> {
-        self.sources.iter().filter_map(|(collection, source)| {
-            let reason = source.absent.as_ref()?;
-            Some(format!("{reason}: there are no {collection}"))
-        })
+        let sources = self.sources.iter();
+        sources.filter_map(|(collection, source)| source.absence(collection))
     }
 }

@@ -223,7 +223,6 @@ impl Reconcilers {
                 self.policy.count_dropped(dropped);
             }
             outcome.merge(self.policy.report(index, Instant::now()));
-            self.board.set_notes(index.absent().collect());
             self.sources_reported &= self.policy.has_reported(index, waits);
         }
         if let Some(index) = &services {
@@ -234,6 +233,10 @@ impl Reconcilers {
             outcome.problems.extend(self.conntrack.report());
             self.sources_reported &= self.services.has_reported(index, waits);
         }
+        let of_policies = policies.iter().flat_map(|index| index.absent());
+        let of_services = services.iter().flat_map(|index| index.absent());
+        let notes = of_policies.chain(of_services);
+        self.board.set_notes(notes.collect());
         outcome
     }
 

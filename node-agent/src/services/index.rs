@@ -122,4 +122,16 @@ impl ServiceIndex {
                 Some(Problem::new(kind, kinds, text))
             })
     }
+
+    /// Why there are no objects of a kind, and what follows from it. The API server has
+    /// Services and EndpointSlices in every version.
+    pub fn absent(&self) -> impl Iterator<Item = String> {
+        let cidrs = self.sources.service_cidrs.absence(ServiceCidr::KINDS);
+        cidrs.into_iter().map(|absence| {
+            format!("{absence}, so packets to addresses that no Service has are not dropped")
+        })
+    }
 }
+
+#[cfg(test)]
+mod tests;
