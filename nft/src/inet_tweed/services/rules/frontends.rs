@@ -44,12 +44,14 @@ fn to_target(Words { ip, digit, .. }: &Words, origin: &str) -> Chain {
     regular(format!("service_to_target_{origin}{digit}"), rules)
 }
 
-/// The rule for frontends that only some sources may reach.
-fn limit(Words { ip, digit, .. }: &Words, origin: &str) -> String {
-    format!(
+/// The rules for frontends that only some sources may reach. It is the same one twice, for
+/// the reason that [`twice`] has: a limit that is missed would let everybody pass.
+fn limit(Words { ip, digit, .. }: &Words, origin: &str) -> [String; 2] {
+    let rule = format!(
         "meta priority set {ip} daddr . {PORT} map @service_limits{digit} \
          jump service_limit_{origin}{digit}"
-    )
+    );
+    [rule.clone(), rule]
 }
 
 /// The chain that lets a flow pass whose source may reach the frontend: the priority is
@@ -92,7 +94,7 @@ pub(super) fn of_flows_in(words: &Words) -> Vec<Chain> {
     ];
     let address = format!("{ip} daddr . {PORT}");
     for (what, key, first) in [
-        ("address", &*address, vec![limit(words, "in")]),
+        ("address", &*address, limit(words, "in").to_vec()),
         ("node_port", PORT, only_node(words).to_vec()),
     ] {
         let (sets, outside) = match what {
@@ -107,9 +109,10 @@ pub(super) fn of_flows_in(words: &Words) -> Vec<Chain> {
         rules.push(format!(
             "{ip} saddr @service_pods{digit} goto service_{what}_pod{digit}"
         ));
-        rules.push(format!(
-            "meta priority set {key} map @service_{outside}{digit}"
-        ));
+        // A client from outside for whom this is missed would get endpoints of other nodes
+        // and keep its address, so that no answer came back: twice, as a limit.
+        let outside = format!("meta priority set {key} map @service_{outside}{digit}");
+        rules.extend([outside.clone(), outside]);
         rules.push(masquerade(&format!(
             "{key} != @service_{sets}_kept{digit} "
         )));
@@ -150,7 +153,7 @@ pub(super) fn of_flows_out(words: &Words) -> Vec<Chain> {
         to_target(words, "out"),
         regular(
             format!("service_address_out{digit}"),
-            [&[limit(words, "out")], &send[..]].concat(),
+            [&limit(words, "out")[..], &send].concat(),
         ),
         regular(
             format!("service_node_port_out{digit}"),
