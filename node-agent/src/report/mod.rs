@@ -8,6 +8,7 @@
 //! What always holds:
 //! - Nothing in the network depends on it: a failed write is retried after a
 //!   growing pause, and is shown on the board if the API server refuses it.
+//! - An Event on a policy that the API server refuses delays no other one.
 //! - A condition is written only if the Node has another one, so that it usually
 //!   costs no more than reading the Node every five minutes.
 //! - An API server that cannot be reached, or a full range of addresses, makes
@@ -42,6 +43,8 @@ pub struct Recorder {
     condition: Attempts,
     events: Attempts,
     policy_events: Attempts,
+    /// The refusal of an Event on a policy that was last shown on the board.
+    policy_refusal: Option<String>,
     node_name: String,
 }
 
@@ -63,6 +66,7 @@ impl Recorder {
             condition: Attempts::new(),
             events: Attempts::new(),
             policy_events: Attempts::new(),
+            policy_refusal: None,
             node_name: node_name.to_owned(),
         }
     }
@@ -128,16 +132,33 @@ impl Recorder {
         match outcome {
             Ok(()) => attempts.succeeded(),
             Err(failure) => {
-                let pause = attempts.failed(failure);
-                plan.delay(write.channel(), Instant::now() + pause);
+                let now = Instant::now();
+                let event = match write {
+                    // An error of the server's own may be that of a webhook of this
+                    // namespace.
+                    Write::PolicyEvent(event) if failure.is_answered() => Some(event),
+                    _ => None,
+                };
+                let refusal = failure.is_refusal().then(|| failure.to_string());
+                if let Some(event) = event {
+                    plan.policy_event_refused(event, refusal.as_deref(), now);
+                }
+                if event.is_some() && refusal.is_some() {
+                    // The next Event may be taken.
+                    attempts.succeeded();
+                } else {
+                    let pause = attempts.failed(failure);
+                    plan.delay(write.channel(), now + pause);
+                }
             }
         }
-        self.show_refusals();
+        self.show_refusals(plan);
     }
 
     /// Removes refusals of writes that are no longer due: no retry would.
     fn forget_refusals(&mut self, plan: &Plan, now: Instant) {
-        let mut forgotten = false;
+        // That of a policy that is gone.
+        let mut forgotten = self.policy_refusal.as_deref() != plan.policy_event_refusal();
         for (channel, attempts) in [
             (Channel::Condition, &mut self.condition),
             (Channel::Events, &mut self.events),
@@ -147,14 +168,18 @@ impl Recorder {
             forgotten |= refused.is_some();
         }
         if forgotten {
-            self.show_refusals();
+            self.show_refusals(plan);
         }
     }
 
-    fn show_refusals(&self) {
+    fn show_refusals(&mut self, plan: &Plan) {
+        let of_policy = plan.policy_event_refusal();
+        self.policy_refusal = of_policy.map(str::to_owned);
         let all = [&self.condition, &self.events, &self.policy_events];
-        let refused = all.map(|attempts| &attempts.refused);
-        let problems = refused.into_iter().flatten().map(not_reported).collect();
+        let refused = all.map(|attempts| attempts.refused.as_ref());
+        let refused = refused.into_iter().flatten().map(ToString::to_string);
+        let refused = refused.chain(self.policy_refusal.clone());
+        let problems = refused.map(|why| not_reported(&why)).collect();
         self.board
             .report(Reporter::Report, problems, Instant::now());
     }
@@ -191,11 +216,11 @@ impl Attempts {
     }
 }
 
-fn not_reported(failure: &Failure) -> Problem {
+fn not_reported(why: &str) -> Problem {
     Problem::new(
         ProblemKind::NotReported,
         "Kubernetes",
-        format!("the state of this node cannot be reported: {failure}"),
+        format!("the state of this node cannot be reported: {why}"),
     )
 }
 

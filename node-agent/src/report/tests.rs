@@ -324,3 +324,49 @@ async fn a_policy_that_cannot_be_carried_out_has_one_event_whatever_nodes_write_
     let namespaces: Vec<&Value> = about.map(|about| &about["namespace"]).collect();
     assert!(namespaces.contains(&&json!("shop")) && namespaces.contains(&&Value::Null));
 }
+
+/// A namespace with a quota, or with a webhook that cannot be reached.
+#[tokio::test]
+async fn a_policy_whose_event_is_refused_delays_no_other() {
+    let both = ["NetworkPolicy full/a", "NetworkPolicy shop/db"];
+    let both = both.map(|policy| Problem::new(ProblemKind::PolicyUnsupported, policy, "so"));
+    for (code, is_refusal) in [(403, true), (500, false)] {
+        let api = Api::start(node(&[up()])).await;
+        api.held().refuse_events_in = Some(("full".to_owned(), code));
+        let folder = tempfile::tempdir().unwrap();
+        let board = Arc::new(StatusBoard::new(Instant::now()));
+        let client = client(&folder, &api.address.to_string());
+        let mut recorder = Recorder::new("n1", client, Arc::clone(&board));
+        let is_reported = || {
+            let problems = board.status(Instant::now()).problems;
+            let mut kinds = problems.iter().map(|problem| problem.kind);
+            kinds.any(|kind| kind == ProblemKind::NotReported)
+        };
+
+        // As if the problems had begun long enough ago for their Events to be due.
+        let now = Instant::now();
+        let begin = now - Duration::from_secs(65);
+        let mut plan = Plan::new("n1", begin);
+        board.report(Reporter::Pass, both.to_vec(), now);
+        plan.observe(&board.status(now), "uid-1", begin);
+        let mut tried = Vec::new();
+        for _ in 0..2 {
+            while let Some(write) = plan.due(now) {
+                recorder.write(&mut plan, &write, "uid-1").await;
+                if let Write::PolicyEvent(event) = write {
+                    tried.push(event.namespace);
+                }
+            }
+            // As if the pause after an error of the server's own were over.
+            plan.delay(Channel::PolicyEvents, now);
+        }
+        assert_eq!(tried, ["full", "shop"]);
+        recorder.forget_refusals(&plan, now);
+        assert_eq!(is_reported(), is_refusal);
+
+        board.report(Reporter::Pass, Vec::new(), now);
+        plan.observe(&board.status(now), "uid-1", now);
+        recorder.forget_refusals(&plan, now);
+        assert!(!is_reported());
+    }
+}

@@ -72,7 +72,7 @@ impl Failure {
 
     /// Whether the server could be reached and answered that it does not do what
     /// was asked for, while the credentials are valid.
-    pub(crate) fn is_answered(&self) -> bool {
+    pub fn is_answered(&self) -> bool {
         matches!(self, Self::Answered { .. } | Self::Forbidden { .. })
     }
 

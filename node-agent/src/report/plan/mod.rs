@@ -203,6 +203,22 @@ impl Plan {
         self.policy_events.written(event, now);
     }
 
+    /// The API server has answered and not taken the Event. `message` is what it
+    /// answered, if that is a refusal.
+    pub fn policy_event_refused(
+        &mut self,
+        event: &PolicyEvent,
+        message: Option<&str>,
+        now: Instant,
+    ) {
+        self.policy_events.refused(event, message, now);
+    }
+
+    /// Why an Event on a policy was refused when it was last tried.
+    pub fn policy_event_refusal(&self) -> Option<&str> {
+        self.policy_events.refusal()
+    }
+
     /// Makes no write of this channel before `until`.
     pub fn delay(&mut self, channel: Channel, until: Instant) {
         match channel {

@@ -8,6 +8,10 @@
 //! its name. As long as the problem lasts each node tries again every half hour, so that
 //! the Event comes back after the API server has deleted it. Nodes may create Events in
 //! the namespaces of policies, and not change them.
+//!
+//! The API server may refuse the Event of one policy and take those of all others: its
+//! namespace has a quota, is being deleted, or a webhook refuses it. So each Event has
+//! pauses of its own after that.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,6 +26,11 @@ use crate::spread::delay;
 const SPREAD: Duration = Duration::from_secs(60);
 /// Maximum number of policies with an Event of this node. The others are in `/readyz`.
 const MAX_POLICIES: usize = 100;
+/// Pauses before an Event that the API server has refused is tried again: each is twice
+/// the one before, up to the maximum. They have no random part, since nodes are spread
+/// already.
+const MIN_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(10 * 60);
 
 /// An Event to be written on a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +57,16 @@ pub struct PolicyEvents {
 struct Series {
     event: PolicyEvent,
     due_at: Instant,
+    /// What the API server answered in place of taking the Event.
+    refusal: Option<Refusal>,
+}
+
+#[derive(Debug)]
+struct Refusal {
+    /// None if it may only be overloaded.
+    message: Option<String>,
+    /// The pause after it.
+    pause: Duration,
 }
 
 impl PolicyEvents {
@@ -63,15 +82,22 @@ impl PolicyEvents {
             let Some(event) = PolicyEvent::of(problem) else {
                 continue;
             };
-            let known = self.series.get(object);
-            if known.is_some_and(|series| series.event == event)
-                || (known.is_none() && self.series.len() >= MAX_POLICIES)
-            {
-                continue;
-            }
             let due_at = now + SETTLED + delay(node, object, SPREAD);
-            let series = Series { event, due_at };
-            self.series.insert(object.to_owned(), series);
+            let is_full = self.series.len() >= MAX_POLICIES;
+            match self.series.get_mut(object) {
+                Some(known) if known.event == event => {}
+                // What refused the text before may refuse this one too.
+                Some(known) => (known.event, known.due_at) = (event, due_at),
+                None if is_full => {}
+                None => {
+                    let series = Series {
+                        event,
+                        due_at,
+                        refusal: None,
+                    };
+                    self.series.insert(object.to_owned(), series);
+                }
+            }
         }
     }
 
@@ -89,11 +115,37 @@ impl PolicyEvents {
 
     /// `event` exists at the API server, or its policy does not.
     pub fn written(&mut self, event: &PolicyEvent, now: Instant) {
-        for series in self.series.values_mut() {
-            if series.event == *event {
-                series.due_at = now + RENEW;
-            }
+        for series in self.of(event) {
+            series.due_at = now + RENEW;
+            series.refusal = None;
         }
+    }
+
+    /// The API server has answered and not taken `event`, which gives way to the others
+    /// for some time. `message` is what it answered, if that is a refusal.
+    pub fn refused(&mut self, event: &PolicyEvent, message: Option<&str>, now: Instant) {
+        for series in self.of(event) {
+            let before = series.refusal.take();
+            let pause = before.map_or(MIN_PAUSE, |refusal| MAX_PAUSE.min(refusal.pause * 2));
+            series.due_at = now + pause;
+            series.refusal = Some(Refusal {
+                message: message.map(str::to_owned),
+                pause,
+            });
+        }
+    }
+
+    /// Why an Event was refused when it was last tried; if several were, that of the
+    /// policy whose name is first, so that the answer stays the same.
+    pub fn refusal(&self) -> Option<&str> {
+        let refusals = self.series.values().filter_map(|one| one.refusal.as_ref());
+        let mut messages = refusals.filter_map(|refusal| refusal.message.as_deref());
+        messages.next()
+    }
+
+    fn of(&mut self, event: &PolicyEvent) -> impl Iterator<Item = &mut Series> {
+        let series = self.series.values_mut();
+        series.filter(move |series| series.event == *event)
     }
 }
 
@@ -178,6 +230,52 @@ mod tests {
         events.observe(&[problem("NetworkPolicy shop/db", "a")], "n1", start);
         events.observe(&[], "n1", start);
         assert_eq!(events.due_at(), None);
+    }
+
+    #[test]
+    fn an_event_that_is_refused_keeps_no_other_from_being_written() {
+        let start = Instant::now();
+        let mut events = PolicyEvents::default();
+        let mut problems = vec![
+            problem("NetworkPolicy full/a", "a"),
+            problem("NetworkPolicy shop/db", "a"),
+        ];
+        events.observe(&problems, "n1", start);
+        let mut now = start + SETTLED + SPREAD;
+        let first = events.due(now).unwrap();
+        assert_eq!(first.namespace, "full");
+        events.refused(&first, Some("exceeded quota"), now);
+        assert_eq!(names(&mut events, now), ["NetworkPolicy shop/db"]);
+        let mut pauses = Vec::new();
+        while events.due_at().unwrap() < start + RENEW {
+            let next = events.due_at().unwrap();
+            pauses.push((next - now).as_secs());
+            now = next;
+            assert_eq!(events.due(now), Some(first.clone()));
+            events.refused(&first, Some("exceeded quota"), now);
+        }
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 600]);
+        assert_eq!(events.refusal(), Some("exceeded quota"));
+
+        // Another text has no shorter pauses, and one that is taken ends them.
+        problems[0] = problem("NetworkPolicy full/a", "b");
+        events.observe(&problems, "n1", now);
+        assert_eq!(events.refusal(), Some("exceeded quota"));
+        now += SETTLED + SPREAD;
+        assert_eq!(names(&mut events, now), ["NetworkPolicy full/a"]);
+        assert_eq!(events.refusal(), None);
+    }
+
+    #[test]
+    fn a_refusal_is_forgotten_with_its_policy() {
+        let start = Instant::now();
+        let mut events = PolicyEvents::default();
+        events.observe(&[problem("NetworkPolicy shop/db", "a")], "n1", start);
+        let event = events.due(start + SETTLED + SPREAD).unwrap();
+        events.refused(&event, Some("no"), start);
+        assert_eq!(events.refusal(), Some("no"));
+        events.observe(&[], "n1", start);
+        assert_eq!(events.refusal(), None);
     }
 
     #[test]

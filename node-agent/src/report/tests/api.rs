@@ -21,6 +21,8 @@ pub(super) struct Held {
     pub events: BTreeMap<String, Value>,
     /// Answered to whatever concerns Events.
     pub refuse_events: Option<u16>,
+    /// Answered to whatever concerns Events in this namespace.
+    pub refuse_events_in: Option<(String, u16)>,
 }
 
 pub(super) struct Api {
@@ -122,6 +124,11 @@ impl Held {
             && let Some(code) = self.refuse_events
         {
             return Err(code);
+        }
+        if let Some((namespace, code)) = &self.refuse_events_in
+            && path.starts_with(&format!("/api/v1/namespaces/{namespace}/events"))
+        {
+            return Err(*code);
         }
         match (method.as_str(), path, kind) {
             ("GET", "/api/v1/nodes/n1", _) => {}
