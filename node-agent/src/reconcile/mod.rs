@@ -30,6 +30,7 @@
 
 mod announce;
 pub mod conntrack;
+mod drift;
 mod earlier;
 pub mod firewalls;
 pub mod kernel;
@@ -50,8 +51,8 @@ use std::{mem, sync::Arc, time::Instant};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tweed_core::mac::Mac;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_core::{mac::Mac, version::Version};
 use tweed_netlink::Error;
 use tweed_planner::overlay::{Network, OverlayPlanner, vtep};
 use tweed_planner::policy::Wants;
@@ -107,8 +108,8 @@ pub struct Reconcilers {
     keeps_table: bool,
     /// Whether every source had reported when the last plan was made.
     sources_reported: bool,
-    /// Version of the plan that was last written without failure.
-    converged: Option<Version>,
+    /// What is known to be written: the rest is drift.
+    written: drift::Written,
 }
 
 /// What the files of an earlier run in this boot say.
@@ -197,7 +198,7 @@ impl Reconcilers {
             judges_later: false,
             keeps_table: false,
             sources_reported: false,
-            converged: None,
+            written: drift::Written::default(),
             metrics,
         })
     }
@@ -352,28 +353,22 @@ impl Reconcilers {
         }
     }
 
-    /// Counts what was written and puts the problems on the board. What was
-    /// written for a plan that had been written completely before, something
-    /// else had changed: drift.
+    /// Counts what was written and puts the problems on the board.
     fn record(&mut self, outcome: Outcome) -> Retry {
         for (kind, count) in &outcome.objects {
             self.metrics.set_objects(kind.as_str(), *count);
         }
-        let version = Some(self.planner.version());
-        if self.converged == version {
-            for (kind, count) in &outcome.written {
-                let kind = kind.as_str();
-                tracing::info!(kind, count, "put back what something else changed");
-                self.metrics.drift_repaired(kind, *count);
-            }
+        for (kind, count) in self.written.record(self.planner.version(), &outcome) {
+            let kind = kind.as_str();
+            tracing::info!(kind, count, "put back what something else changed");
+            self.metrics.drift_repaired(kind, count);
         }
         let retry = Retry {
             resync: outcome.failed(),
             ..outcome.retry
         };
-        match retry.resync {
-            true => self.metrics.reconcile_failed(),
-            false => self.converged = version,
+        if retry.resync {
+            self.metrics.reconcile_failed();
         }
         let problems = outcome.into_problems();
         self.board.report(Reporter::Pass, problems, Instant::now());

@@ -52,6 +52,8 @@ impl ObjectKind {
 pub struct RefusedWrite {
     /// The kernel's answer, which names the object.
     pub error: Error,
+    /// What it is about.
+    pub kind: ObjectKind,
     /// What it means.
     pub problem: Problem,
     /// What it would have done to the way to another node, if anything.

@@ -76,12 +76,21 @@ fn a_foreign_route_in_the_way_is_named_kept_and_followed_by_ours() {
     agent.passes();
     assert!(ip("route show 10.0.2.0/24").contains("via 192.0.2.9"));
     assert!(ip("route show 10.0.3.0/24").contains("tweed.1"));
+    // It neither hides what happens to other routes, nor is it drift itself.
+    agent.passes();
+    assert_eq!(agent.drift_repaired(), 0);
+    ip("route delete 10.0.3.0/24");
+    eventually(|| match agent.drift_repaired() {
+        1 => Ok(()),
+        other => Err(format!("{other} objects repaired")),
+    });
     ip("route delete 10.0.2.0/24 via 192.0.2.9");
     eventually(|| match ip("route show 10.0.2.0/24") {
         route if route.contains("tweed.1") => Ok(()),
         route => Err(route),
     });
     agent.ready();
+    assert_eq!(agent.drift_repaired(), 1);
     assert!(ip("route show 10.88.0.0/24").contains("via 192.0.2.9"));
 
     // A replacement by hand makes it somebody else's.

@@ -223,6 +223,7 @@ impl Kernel {
                     let way = way::of(&change);
                     outcome.refused.push(RefusedWrite {
                         error,
+                        kind: change.kind(),
                         problem,
                         way,
                     });

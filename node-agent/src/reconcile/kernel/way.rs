@@ -63,6 +63,7 @@ pub fn name_nodes<'a>(refused: &mut [RefusedWrite], nodes: impl Iterator<Item = 
         error,
         problem,
         way,
+        ..
     } in refused
     {
         let is_of_node = problem.kind == ProblemKind::WriteRefused && is_about_object(error);
@@ -127,6 +128,7 @@ mod tests {
         let mut refused = [RefusedWrite {
             problem: change.refusal(&error),
             way: of(change),
+            kind: change.kind(),
             error,
         }];
         let nodes = [node("young", 2), node("old", 1)];
