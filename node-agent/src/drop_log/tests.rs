@@ -40,6 +40,11 @@ fn a_dropped_packet_is_read_with_its_direction_and_as_its_flow() {
             "isolated",
             "10.0.0.1:1024 > 10.0.0.2:53 UDP",
         ),
+        (
+            "tweed policy_isolated reply: ",
+            "isolated",
+            "10.0.0.2:53 > 10.0.0.1:1024 UDP",
+        ),
     ] {
         let read = Drop::read(&logged(prefix, packet())).unwrap();
         assert_eq!((read.word(), read.flow.to_string().as_str()), (word, flow));

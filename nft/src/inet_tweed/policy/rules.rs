@@ -83,7 +83,7 @@ pub(in super::super) fn chains(log: bool) -> Vec<Chain> {
     chains.push(judge());
     for words in &WORDS {
         chains.push(original(words, log));
-        chains.push(reply(words));
+        chains.push(reply(words, log));
     }
     for words in &WORDS {
         for direction in DIRECTIONS {
@@ -175,24 +175,33 @@ fn ends(is_reply: bool) -> (&'static str, &'static str) {
     }
 }
 
-fn original(words: &Words, log: bool) -> Chain {
+/// The rules that drop packets from and to local addresses that are not judged yet.
+fn isolation(words: &Words, is_reply: bool, log: bool) -> Vec<String> {
     let Words { ip, digit, .. } = words;
-    let mut rules = Vec::new();
-    for end in ["saddr", "daddr"] {
+    let rules = ["saddr", "daddr"].into_iter().flat_map(|end| {
         let isolated =
             format!("{ip} {end} @local_cidrs{digit} {ip} {end} != @policy_judged{digit}");
-        rules.extend(drop(&isolated, ISOLATED, "", log));
-    }
+        drop(&isolated, ISOLATED, is_reply, log)
+    });
+    rules.collect()
+}
+
+/// Replies have a chain of their own from the start, so that the log of each drop says
+/// which way the flow goes.
+fn original(words: &Words, log: bool) -> Chain {
     let reply = of_family(["policy_reply4", "policy_reply6"], words);
-    rules.push(format!("ct direction reply goto {reply}"));
+    let mut rules = vec![format!("ct direction reply goto {reply}")];
+    rules.extend(isolation(words, false, log));
     rules.extend(both_directions(words, false));
     let name = of_family(["policy_judge4", "policy_judge6"], words);
     regular(name, rules)
 }
 
-fn reply(words: &Words) -> Chain {
+fn reply(words: &Words, log: bool) -> Chain {
+    let mut rules = isolation(words, true, log);
+    rules.extend(both_directions(words, true));
     let name = of_family(["policy_reply4", "policy_reply6"], words);
-    regular(name, both_directions(words, true))
+    regular(name, rules)
 }
 
 /// Judges one direction: comes back if the flow is allowed. `planner::policy::desired`
@@ -217,15 +226,15 @@ fn one_direction(words: &Words, direction: Direction, is_reply: bool, log: bool)
         "meta priority set meta priority . meta l4proto map @policy_range_profiles".to_owned(),
         format!("meta priority . th {port} @policy_ranges return"),
     ];
-    // The agent's drop log reads it: the ends are those of the flow and not the packet's.
-    let suffix = if is_reply { " reply" } else { "" };
-    rules.extend(drop("", counter, suffix, log));
+    rules.extend(drop("", counter, is_reply, log));
     regular(direction_chain(words, direction, is_reply), rules)
 }
 
 /// The rules that drop and count packets for which `condition` holds. The prefix of the
-/// log is the counter's name and `suffix`.
-fn drop(condition: &str, counter: &'static str, suffix: &str, log: bool) -> Vec<String> {
+/// log is the counter's name; that of replies says so, as the agent's drop log names the
+/// ends of the flow and not those of the packet.
+fn drop(condition: &str, counter: &'static str, is_reply: bool, log: bool) -> Vec<String> {
+    let suffix = if is_reply { " reply" } else { "" };
     let log = log.then(|| {
         let prefix = format!("tweed {counter}{suffix}: ");
         format!("{condition} {LOG_LIMIT} log prefix \"{prefix}\" group {POLICY_LOG_GROUP}")

@@ -34,10 +34,44 @@ fn the_table_with_policy() {
     plain.replace_range(second..judge, "");
     insta::assert_snapshot!(plain);
     let logged = text(true);
-    assert_eq!(logged.matches(" log prefix ").count(), 12);
+    assert_eq!(logged.matches(" log prefix ").count(), 16);
     let is_log = |line: &&str| !line.contains(" log prefix ") && !line.contains("comment");
     let without = |text: &str| text.lines().filter(is_log).collect::<String>();
     assert_eq!(without(&logged), without(&text(false)));
+}
+
+/// The agent's drop log takes the ends of a packet for those of its flow by this prefix.
+#[test]
+fn the_log_of_each_drop_says_which_packets_are_replies() {
+    let desired = Desired {
+        active: true,
+        ..Desired::default()
+    };
+    let policy = Policy {
+        desired: &desired,
+        log: true,
+    };
+    let ruleset = Ruleset::default();
+    let text = skeleton(&ruleset, Some(policy), None).script(&Default::default(), None);
+    let chain = |name: &str| {
+        let (_, chain) = text.split_once(&format!("\n\tchain {name} {{")).unwrap();
+        chain.split_once("\n\t}").unwrap().0
+    };
+    for digit in ["4", "6"] {
+        let (original, reply) = (
+            chain(&format!("policy_judge{digit}")),
+            chain(&format!("policy_reply{digit}")),
+        );
+        let goto = original.find(&format!("goto policy_reply{digit}"));
+        assert!(goto.unwrap() < original.find("policy_isolated").unwrap());
+        for (chain, prefix) in [
+            (original, "\"tweed policy_isolated: \""),
+            (reply, "\"tweed policy_isolated reply: \""),
+        ] {
+            assert_eq!(chain.matches(" log prefix ").count(), 2, "{chain}");
+            assert_eq!(chain.matches(prefix).count(), 2, "{chain}");
+        }
+    }
 }
 
 #[test]

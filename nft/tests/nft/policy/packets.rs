@@ -2,6 +2,7 @@
 //! errors, rewritten and untracked ones, and what others read from a packet.
 
 use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -286,6 +287,48 @@ fn a_flood_of_denied_packets_is_dropped_and_not_all_of_it_is_logged() {
     let is_of_policy = |one: &Logged| one.prefix.trim() == "tweed policy_dropped_in:";
     assert!(logged.iter().all(is_of_policy), "{logged:?}");
     assert!(!arrives(&server));
+}
+
+/// Whoever reads the log finds the ends of the flow by it.
+#[test]
+fn the_log_of_isolated_pods_tells_replies_from_what_opens_a_flow() {
+    let mut lab = Lab::new();
+    lab.log = true;
+    let both = judged(&lab);
+    lab.reconcile(&both.0);
+    let mut group = lab.node.host.run(|| LogGroup::open(116).unwrap());
+    for family in FAMILIES {
+        let (client, server) = udp_pair(&lab.world, &lab.b, family, 80);
+        let start = Instant::now();
+        let version = match family {
+            Family::V4 => 4,
+            Family::V6 => 6,
+        };
+        let mut is_logged = |from: &UdpSocket, to: SocketAddr, prefix: &str| loop {
+            assert!(start.elapsed() < PATIENCE, "{prefix}");
+            from.send_to(b"x", to).unwrap();
+            sleep(Duration::from_millis(100));
+            let packets = group.drain().unwrap_or_default().packets;
+            let is_it = |one: &Logged| one.packet[0] >> 4 == version && one.prefix == prefix;
+            if packets.iter().any(is_it) {
+                break;
+            }
+        };
+        let (to, back) = (server.local_addr().unwrap(), client.local_addr().unwrap());
+        until("the flow is open", || {
+            client.send_to(b"x", to).unwrap();
+            arrives(&server)
+        });
+        let isolated = Plan::new(&lab.a.both());
+        lab.follow(&both.0, &isolated.0, true);
+        is_logged(&server, back, "tweed policy_isolated reply: ");
+
+        drop((client, server));
+        let (client, server) = udp_pair(&lab.world, &lab.b, family, 81);
+        let to = server.local_addr().unwrap();
+        is_logged(&client, to, "tweed policy_isolated: ");
+        lab.follow(&isolated.0, &both.0, false);
+    }
 }
 
 /// What IPVS sends on for a Service passes the hook output, and not `forward` with its new
