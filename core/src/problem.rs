@@ -212,6 +212,9 @@ problem_kinds! {
     /// Another program receives what `--policy-log on` logs.
     PolicyLogTaken, "policy-log-taken", Host, Warning,
         "stop the other program that listens to group 116 of nfnetlink_log (such as ulogd), or set --policy-log to off; policies are enforced all the same";
+    /// What `--policy-log on` logs cannot be received, and no other program has it.
+    PolicyLogUnavailable, "policy-log-unavailable", Host, Warning,
+        "load nfnetlink_log (`modprobe nfnetlink_log`), or set --policy-log to off; policies are enforced all the same";
     /// A policy has something that cannot be carried out.
     PolicyUnsupported, "policy-unsupported", Policy, Warning,
         "remove or replace what it names; until then it allows nothing by that part of the policy";

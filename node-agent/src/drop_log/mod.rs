@@ -6,7 +6,8 @@
 //! never logged.
 //!
 //! What always holds: nothing in the network depends on it. If another program has the
-//! group, that is a problem on the board, and it is tried again.
+//! group, or the kernel does not give it, that is a problem on the board, and it is tried
+//! again.
 
 pub mod packet;
 
@@ -71,7 +72,7 @@ struct DropLog {
 impl DropLog {
     /// Listens until the socket fails. The error says why it could not be opened.
     async fn listen(&mut self, board: &StatusBoard) -> Result<(), Problem> {
-        let group = LogGroup::open(POLICY_LOG_GROUP).map_err(|error| not_listening(&error))?;
+        let group = LogGroup::open(POLICY_LOG_GROUP).map_err(|error| not_opened(&error))?;
         #[expect(
             unsafe_code,
             reason = "tokio has no other way to wait for a descriptor"
@@ -79,7 +80,8 @@ impl DropLog {
         // SAFETY: a LogGroup always names the same descriptor, that of the socket that it
         // owns and closes when it is dropped.
         let group = unsafe { AsyncFd::register(group) };
-        let mut group = group.map_err(|error| not_listening(&error))?;
+        let mut group =
+            group.map_err(|error| not_listening(ProblemKind::PolicyLogUnavailable, &error))?;
         board.report(Reporter::DropLog, Vec::new(), Instant::now());
         loop {
             let Ok(mut ready) = group.readable_mut().await else {
@@ -180,9 +182,17 @@ impl Drop {
     }
 }
 
-fn not_listening(error: &dyn std::fmt::Display) -> Problem {
+fn not_opened(error: &tweed_netlink::Error) -> Problem {
+    let kind = match LogGroup::is_taken(error) {
+        true => ProblemKind::PolicyLogTaken,
+        false => ProblemKind::PolicyLogUnavailable,
+    };
+    not_listening(kind, error)
+}
+
+fn not_listening(kind: ProblemKind, error: &dyn std::fmt::Display) -> Problem {
     Problem::new(
-        ProblemKind::PolicyLogTaken,
+        kind,
         format!("log group {POLICY_LOG_GROUP}"),
         format!("dropped packets are not logged: {error}"),
     )

@@ -1,3 +1,5 @@
+use nix::errno::Errno;
+
 use super::*;
 
 fn logged(prefix: &str, packet: Vec<u8>) -> Logged {
@@ -48,6 +50,28 @@ fn a_dropped_packet_is_read_with_its_direction_and_as_its_flow() {
     ] {
         let read = Drop::read(&logged(prefix, packet())).unwrap();
         assert_eq!((read.word(), read.flow.to_string().as_str()), (word, flow));
+    }
+}
+
+/// A kernel without nfnetlink_log answers EINVAL, one without memory ENOMEM.
+#[test]
+fn only_a_group_that_another_program_has_is_called_taken() {
+    for (errno, kind) in [
+        (Errno::EPERM, ProblemKind::PolicyLogTaken),
+        (Errno::EBUSY, ProblemKind::PolicyLogTaken),
+        (Errno::EINVAL, ProblemKind::PolicyLogUnavailable),
+        (Errno::ENOMEM, ProblemKind::PolicyLogUnavailable),
+    ] {
+        let error = tweed_netlink::Error {
+            operation: "listen to",
+            object: "log group 116".to_owned(),
+            cause: errno.into(),
+        };
+        let problem = not_opened(&error);
+        assert_eq!(
+            (problem.kind, problem.object.as_str()),
+            (kind, "log group 116")
+        );
     }
 }
 
