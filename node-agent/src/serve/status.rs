@@ -1,16 +1,20 @@
 //! The status board: the current problems, by reporter.
 //!
 //! Each reporter replaces its whole list, so a problem is over when it is not
-//! reported again. New problems, ended problems and changes of readiness are
-//! logged here, once; a report that changes nothing logs nothing.
+//! reported again. Problems that begin, change or end and changes of readiness are
+//! logged here; a report that changes nothing logs nothing ([`log`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+mod log;
+
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use tweed_core::problem::{Effect, Problem, ProblemKind};
+
+use log::{Line, ProblemLog};
 
 /// Time without a heartbeat after which the loop counts as stuck. It sends one
 /// every second, but a run may have to wait for the kernel or for `nft`.
@@ -51,6 +55,7 @@ pub struct StatusBoard {
 #[derive(Debug)]
 struct Inner {
     problems: BTreeMap<Reporter, Vec<Problem>>,
+    log: ProblemLog,
     notes: Vec<String>,
     last_heartbeat: Instant,
     readiness_since: Instant,
@@ -97,9 +102,13 @@ impl StatusBoard {
             "tweed-agent",
             "the agent has started and has not reconciled yet",
         );
+        let mut log = ProblemLog::default();
+        // Each start is logged anyway.
+        log.observe(std::slice::from_ref(&starting), now);
         Self {
             inner: Mutex::new(Inner {
                 problems: BTreeMap::from([(Reporter::Pass, vec![starting])]),
+                log,
                 notes: Vec::new(),
                 last_heartbeat: now,
                 readiness_since: now,
@@ -126,11 +135,22 @@ impl StatusBoard {
             inner.readiness_since = now;
         }
         let own_is_new = std::mem::take(&mut inner.own_is_new);
+        let differs = before.problems != after.problems;
+        // Only then, as each of 5,000 Nodes may have a problem.
+        let lines = match differs || inner.log.is_due(now) {
+            true => inner.log.observe(&after.problems, now),
+            false => Vec::new(),
+        };
         drop(inner);
-        if own_is_new || before.problems != after.problems {
+        if own_is_new || differs {
             self.changes.send_replace(());
         }
-        log_change(&before, &after);
+        lines.iter().for_each(Line::write);
+        match (before.ready(), after.ready()) {
+            (false, true) => tracing::info!("ready"),
+            (true, false) => tracing::warn!("not ready"),
+            _ => {}
+        }
     }
 
     /// Replaces what is no problem, and should be known all the same.
@@ -208,38 +228,6 @@ fn status(inner: &Inner, now: Instant) -> Status {
 /// Problems with the same identity are the same problem.
 fn identity(problem: &Problem) -> (ProblemKind, &str) {
     (problem.kind, &problem.object)
-}
-
-fn log_change(before: &Status, after: &Status) {
-    if before.problems == after.problems {
-        return;
-    }
-    // Sets, as each of 5,000 Nodes may have a problem.
-    let known: BTreeSet<_> = before.problems.iter().map(identity).collect();
-    let left: BTreeSet<_> = after.problems.iter().map(identity).collect();
-    let new = |problem: &&Problem| !known.contains(&identity(problem));
-    let gone = |problem: &&Problem| !left.contains(&identity(problem));
-    for problem in after.problems.iter().filter(new) {
-        let (kind, message) = (problem.kind.word(), &problem.message);
-        let (object, cure) = (&problem.object, &problem.cure);
-        match problem.effect {
-            Effect::Warning | Effect::NewPods => tracing::warn!(kind, object, cure, "{message}"),
-            Effect::RunningPods => tracing::error!(kind, object, cure, "{message}"),
-        }
-    }
-    for problem in before.problems.iter().filter(gone) {
-        tracing::info!(
-            kind = problem.kind.word(),
-            object = problem.object,
-            "no longer: {}",
-            problem.message
-        );
-    }
-    match (before.ready(), after.ready()) {
-        (false, true) => tracing::info!("ready"),
-        (true, false) => tracing::warn!("not ready"),
-        _ => {}
-    }
 }
 
 #[cfg(test)]
