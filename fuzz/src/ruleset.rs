@@ -1,7 +1,7 @@
 //! The rulesets of others, as nf_tables dumps them, and the walk through them.
 //!
-//! Input: the family of the packets, 4 or 6, then the messages of a dump: chains, rules
-//! and elements. With 128 added to the first byte the rest is a program from which
+//! Input: the family of the packets, 4 or 6, then the messages of a dump: tables, chains,
+//! rules and elements. With 128 added to the first byte the rest is a program from which
 //! [`made`] makes a ruleset, as few changes of real messages are messages again.
 
 use std::convert::Infallible;
@@ -10,7 +10,8 @@ use tweed_core::family::Family;
 use tweed_diagnosis::{Vxlan, nf_tables};
 use tweed_netlink::answer::{decode_object, messages};
 use tweed_netlink::nf::object::{
-    CHAIN_NAME, NEW_CHAIN, NEW_ELEMENTS, NEW_RULE, RULE_CHAIN, SET_NAME, TABLE_NAME, TableKey,
+    CHAIN_NAME, NEW_CHAIN, NEW_ELEMENTS, NEW_RULE, NEW_TABLE, RULE_CHAIN, SET_NAME, TABLE_NAME,
+    TableKey,
 };
 use tweed_netlink::nf::{Message, NfTables};
 
@@ -57,6 +58,7 @@ pub fn check(input: &[u8]) {
 /// A ruleset in memory.
 #[derive(Default)]
 struct Dump {
+    tables: Vec<Message>,
     chains: Vec<Message>,
     rules: Vec<Message>,
     elements: Vec<Message>,
@@ -74,6 +76,7 @@ impl Dump {
         let mut dump = Self::default();
         for message in messages {
             match message.number() {
+                Some(NEW_TABLE) => dump.tables.push(message),
                 Some(NEW_CHAIN) => dump.chains.push(message),
                 Some(NEW_RULE) => dump.rules.push(message),
                 Some(NEW_ELEMENTS) => dump.elements.push(message),
@@ -96,6 +99,10 @@ fn find(objects: &[Message], table: TableKey<'_>, kind: u16, name: &str) -> Vec<
 
 impl nf_tables::Ruleset for Dump {
     type Error = Infallible;
+
+    fn tables(&mut self) -> Result<Vec<Message>, Infallible> {
+        Ok(self.tables.clone())
+    }
 
     fn chains(&mut self) -> Result<Vec<Message>, Infallible> {
         Ok(self.chains.clone())

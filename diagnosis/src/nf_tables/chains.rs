@@ -8,12 +8,15 @@
 //! itself or in one that every packet passes through. A chain at the hook input or
 //! output is reported if no rule accepts, and none may accept, the VXLAN packets of other
 //! nodes or to them.
+//!
+//! A table that is dormant (`flags dormant`) filters nothing: its chains are left out.
 
 use std::collections::BTreeSet;
 
 use tweed_core::{family::Family, problem::Problem};
 use tweed_netlink::nf::object::{
-    self, CHAIN_NAME, CHAIN_POLICY, ELEMENTS, RULE_EXPRESSIONS, TABLE_NAME, TableKey,
+    self, CHAIN_NAME, CHAIN_POLICY, ELEMENTS, RULE_EXPRESSIONS, TABLE_FLAG_DORMANT, TABLE_FLAGS,
+    TABLE_NAME, TableKey,
 };
 use tweed_netlink::nf::{FAMILY_INET, FAMILY_IPV4, FAMILY_IPV6, Message, Socket, family_word};
 use tweed_netlink::{Error, nf::attributes::number};
@@ -56,6 +59,8 @@ impl Chain {
     }
 }
 
+/// Family and name of a table.
+pub(super) type TableName = (u8, String);
 /// Family, table and name of a chain.
 pub(super) type ChainName = (u8, String, String);
 
@@ -66,6 +71,8 @@ pub(super) struct Findings {
     pub(super) problems: Vec<Problem>,
     /// The chains that the packets pass through.
     pub(super) chains: BTreeSet<ChainName>,
+    /// The tables that are dormant.
+    pub(super) dormant: BTreeSet<TableName>,
 }
 
 /// Where the tables are read from.
@@ -73,28 +80,38 @@ pub trait Ruleset {
     /// Why they cannot be read.
     type Error;
 
-    /// The chains of all tables and families.
+    /// The tables of all families.
     ///
     /// # Errors
     /// They cannot be read; likewise the others.
+    fn tables(&mut self) -> Result<Vec<Message>, Self::Error>;
+
+    /// The chains of all tables and families.
+    ///
+    /// # Errors
+    /// As [`Self::tables`].
     fn chains(&mut self) -> Result<Vec<Message>, Self::Error>;
 
     /// The rules of a chain, in their order.
     ///
     /// # Errors
-    /// As [`Self::chains`].
+    /// As [`Self::tables`].
     fn rules(&mut self, table: TableKey<'_>, chain: &str) -> Result<Vec<Message>, Self::Error>;
 
     /// The elements of a set, in several messages.
     ///
     /// # Errors
-    /// As [`Self::chains`].
+    /// As [`Self::tables`].
     fn elements(&mut self, table: TableKey<'_>, set: &str) -> Result<Vec<Message>, Self::Error>;
 }
 
 /// The tables of the kernel.
 impl Ruleset for Socket {
     type Error = Error;
+
+    fn tables(&mut self) -> Result<Vec<Message>, Error> {
+        object::tables(self)
+    }
 
     fn chains(&mut self) -> Result<Vec<Message>, Error> {
         object::chains(self)
@@ -114,15 +131,35 @@ pub(super) fn find<R: Ruleset>(
     ruleset: &mut R,
     vxlan: Option<Vxlan>,
 ) -> Result<Findings, R::Error> {
+    let tables = ruleset.tables()?;
+    let dormant = tables.iter().filter(|table| is_dormant(table));
+    let mut findings = Findings {
+        dormant: dormant.filter_map(table_name).collect(),
+        ..Findings::default()
+    };
     let chains = ruleset.chains()?;
-    let mut findings = Findings::default();
     for chain in chains.iter().filter_map(read) {
+        let table = (chain.family, chain.table.clone());
+        if findings.dormant.contains(&table) {
+            continue;
+        }
         let (problem, passed) = examine(ruleset, &chain, &chain.probes(vxlan))?;
         findings.problems.extend(problem);
         let name = |name| (chain.family, chain.table.clone(), name);
         findings.chains.extend(passed.into_iter().map(name));
     }
     Ok(findings)
+}
+
+/// The name of the table that this object is, or is in.
+pub(super) fn table_name(object: &Message) -> Option<TableName> {
+    Some((object.family, object.text(TABLE_NAME)?.to_owned()))
+}
+
+/// Whether no packet passes through the chains of this table.
+pub(super) fn is_dormant(table: &Message) -> bool {
+    let flags = table.attribute(TABLE_FLAGS).and_then(number);
+    flags.unwrap_or_default() & TABLE_FLAG_DORMANT != 0
 }
 
 fn read(chain: &Message) -> Option<Chain> {

@@ -21,14 +21,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::problem::Problem;
 use tweed_netlink::nf::object::{
-    CHAIN_NAME, DELETE_CHAIN, DELETE_RULE, NEW_CHAIN, NEW_RULE, RULE_CHAIN, TABLE_NAME,
+    CHAIN_NAME, DELETE_CHAIN, DELETE_RULE, NEW_CHAIN, NEW_RULE, NEW_TABLE, RULE_CHAIN, TABLE_NAME,
 };
 use tweed_netlink::nf::{Membership, Message, Monitor, Notification, Socket};
 use tweed_netlink::{Error, owned};
 
 use crate::probe::{Hook, Vxlan};
-use chains::ChainName;
 pub use chains::Ruleset;
+use chains::{ChainName, TableName};
 
 /// What other tables drop, for one network namespace.
 pub struct Drops {
@@ -39,6 +39,8 @@ pub struct Drops {
     /// The chains that the packets pass through. Not whole tables: that of Services
     /// has a chain for each, and changes all the time.
     watched: BTreeSet<ChainName>,
+    /// The tables that were dormant, whose chains are left out.
+    dormant: BTreeSet<TableName>,
     /// The VXLAN packets that they were asked about.
     vxlan: Option<Vxlan>,
     /// What was found when they were looked at.
@@ -56,6 +58,7 @@ impl Drops {
             monitor: Monitor::open()?,
             changed: true,
             watched: BTreeSet::new(),
+            dormant: BTreeSet::new(),
             vxlan: None,
             problems: Vec::new(),
         })
@@ -92,6 +95,7 @@ impl Drops {
         if self.drain_notifications()? || self.vxlan != vxlan {
             let findings = chains::find(&mut self.socket, vxlan)?;
             self.watched = findings.chains;
+            self.dormant = findings.dormant;
             self.problems = findings.problems;
             self.vxlan = vxlan;
             self.changed = false;
@@ -101,10 +105,11 @@ impl Drops {
 
     /// Whether a change of this object may concern the packets.
     fn concerns(&self, object: &Message) -> bool {
+        const CHANGES: [u8; 5] = [NEW_TABLE, NEW_CHAIN, DELETE_CHAIN, NEW_RULE, DELETE_RULE];
         let Some(number) = object.number() else {
             return true;
         };
-        if !matches!(number, NEW_CHAIN | DELETE_CHAIN | NEW_RULE | DELETE_RULE) {
+        if !CHANGES.contains(&number) {
             return false;
         }
         let Some(table) = object.text(TABLE_NAME) else {
@@ -120,6 +125,11 @@ impl Drops {
             })
         };
         match number {
+            // A new one too: what it has follows.
+            NEW_TABLE => {
+                let table = (object.family, table.to_owned());
+                chains::is_dormant(object) != self.dormant.contains(&table)
+            }
             NEW_CHAIN => hook(object).is_some(),
             // Of a deleted chain the kernel gives the name alone.
             DELETE_CHAIN => is_watched(CHAIN_NAME),

@@ -169,6 +169,31 @@ fn a_table_of_ones_own_is_cured_by_its_own_rules() {
 }
 
 #[test]
+fn a_table_that_is_dormant_drops_nothing() {
+    let watcher = Watcher::new();
+    watcher.host.sh("nft add table inet x
+         nft add chain inet x f '{ type filter hook forward priority 0; policy drop; }'
+         nft add chain inet x i '{ type filter hook input priority 0; policy drop; }'
+         nft add chain inet x o '{ type filter hook output priority 0; policy drop; }'");
+    assert_eq!(watcher.problems().len(), 3);
+    for _ in 0..2 {
+        watcher.host.sh("nft add table inet x '{ flags dormant; }'");
+        assert!(watcher.due(), "a table that becomes dormant is heard of");
+        assert_eq!(watcher.problems(), []);
+        watcher
+            .host
+            .sh("nft add rule inet x f drop; nft add table ip y");
+        assert!(
+            !watcher.due(),
+            "it is still dormant, and the new one is not"
+        );
+        watcher.host.sh("nft add table inet x");
+        assert!(watcher.due(), "a table that wakes up is heard of");
+        assert_eq!(watcher.problems().len(), 3);
+    }
+}
+
+#[test]
 fn open_flows_need_no_rule_of_their_own() {
     for established in [
         "ct state established,related accept",

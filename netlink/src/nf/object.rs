@@ -11,6 +11,8 @@ use crate::error::Error;
 use crate::socket::Dump;
 
 // enum nf_tables_msg_types
+/// `NFT_MSG_NEWTABLE`.
+pub const NEW_TABLE: u8 = 0;
 /// `NFT_MSG_GETTABLE`.
 pub const GET_TABLE: u8 = 1;
 /// `NFT_MSG_DELTABLE`.
@@ -45,6 +47,10 @@ const GET_OBJECT: u8 = 19;
 /// The table's name is the first attribute of every kind of object:
 /// `NFTA_TABLE_NAME`, `NFTA_CHAIN_TABLE`, `NFTA_RULE_TABLE`, …
 pub const TABLE_NAME: u16 = 1;
+/// `NFTA_TABLE_FLAGS`.
+pub const TABLE_FLAGS: u16 = 2;
+/// `NFT_TABLE_F_DORMANT`: no packet passes through the table's chains.
+pub const TABLE_FLAG_DORMANT: u32 = 0x1;
 /// `NFTA_TABLE_USE`: how many chains, sets, objects and flow tables it has.
 pub const TABLE_USE: u16 = 3;
 /// `NFTA_CHAIN_NAME`.
@@ -227,6 +233,15 @@ impl TableKey<'_> {
         let message = self.message(GET_ELEMENTS, key);
         socket.dump_once(&Request::dump("dump", object, message), each)
     }
+}
+
+/// The tables of all families.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn tables(socket: &mut Socket) -> Result<Vec<Message>, Error> {
+    let message = Message::new(GET_TABLE, FAMILY_ANY, Attributes::new());
+    dump(socket, "all tables".to_owned(), message)
 }
 
 /// The chains of all tables and families.
