@@ -71,7 +71,11 @@ async fn run_with(config: Config) -> Result<()> {
     let config = Arc::new(config);
     let ending = match &config.source {
         SourceConfig::File(path) => {
-            run_over(&config, ManifestFile(path.clone()), None, tasks, stop).await?
+            let file = ManifestFile {
+                path: path.clone(),
+                own_node: config.overlay.node_name.clone(),
+            };
+            run_over(&config, file, None, tasks, stop).await?
         }
         SourceConfig::Kubernetes(access) => {
             let client = ApiClient::new(access.clone());

@@ -1,5 +1,6 @@
 //! A complete list of the objects of a kind, in pages.
 
+use backon::BackoffBuilder as _;
 use kube::{api::ListParams, core::Request};
 use tokio::sync::mpsc;
 
@@ -112,7 +113,25 @@ impl<K: Kind> Session<K> {
         Ok(Some(self.request_page(Some(token)).await?))
     }
 
+    /// The response of the page that `token` stands for, or of the first one. For a page
+    /// that is not the first the server is given several chances: the pages before would be
+    /// lost, and its snapshot lasts for minutes.
     async fn request_page(&mut self, token: Option<String>) -> Result<Response, Failure> {
+        let mut pauses = token.is_some().then(|| self.page_pauses.build());
+        loop {
+            let failure = match self.try_page(token.clone()).await {
+                Err(failure) if failure.may_pass() => failure,
+                answer => return answer,
+            };
+            let Some(pause) = pauses.as_mut().and_then(Iterator::next) else {
+                return Err(failure);
+            };
+            tracing::debug!(%failure, "a page of {} is asked for again", K::KINDS);
+            tokio::time::sleep(pause.max(failure.asked_pause())).await;
+        }
+    }
+
+    async fn try_page(&mut self, token: Option<String>) -> Result<Response, Failure> {
         let parameters = ListParams {
             limit: (!self.pages_expired).then_some(PAGE_SIZE),
             continue_token: token,

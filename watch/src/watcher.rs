@@ -20,7 +20,9 @@
 //!   them.
 //! - Attempts without progress are delayed longer and longer, up to half a
 //!   minute, by a partly random time: the nodes of a cluster must not come back
-//!   all at once.
+//!   all at once. A server that names a time (`Retry-After`) is not asked before.
+//! - A page that the server is too busy for is asked for again: a list is not begun anew
+//!   for it, which would cost a busy server the pages before once more.
 //!
 //! Why not the `watcher` of kube's runtime: in 5.0 it repeats a watch that is
 //! answered by HTTP 410 with the same version for ever, reconnects without a
@@ -28,6 +30,7 @@
 //! object, and does not report that a quiet watch works again.
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -43,12 +46,13 @@ use crate::{LastWord, Scope, Source, kind::Kind};
 use crate::{json, protobuf};
 
 /// How long the server is asked to keep a watch, in seconds. It sends bookmarks
-/// meanwhile.
-const WATCH_SECONDS: u32 = 290;
+/// meanwhile. Each watch gets a random time of these: those that began together, as after a
+/// restart of the server, must not come back together for ever.
+const WATCH_SECONDS: RangeInclusive<u32> = 200..=290;
 /// Maximum times without data in a watch: after that it counts as broken.
 const MAX_SILENCE: MaxSilence = MaxSilence {
     // The server should have ended the watch by then.
-    without_bookmarks: Duration::from_secs(WATCH_SECONDS as u64 + 5),
+    without_bookmarks: Duration::from_secs(*WATCH_SECONDS.end() as u64 + 5),
     // An API server sends one each minute.
     with_bookmarks: Duration::from_secs(90),
 };
@@ -60,6 +64,9 @@ const STEADY: Duration = Duration::from_secs(10);
 const MIN_PAUSE: Duration = Duration::from_millis(250);
 pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(15);
 
+/// How often a page of a list is asked for once more before the list is given up.
+const PAGE_RETRIES: usize = 4;
+
 /// Pause between two questions for a collection that the server does not have, plus a
 /// random time of at most the same length.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
@@ -67,10 +74,11 @@ const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 /// Maximum times without data in a watch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MaxSilence {
-    /// Before the server has sent a bookmark: there are servers, and proxies
-    /// before them, that send none.
+    /// Before the server has sent a bookmark in it: there are servers, and proxies
+    /// before them, that send none, and one that does begins only when its version is
+    /// newer than the one that the watch began with.
     pub without_bookmarks: Duration,
-    /// After it has sent one.
+    /// After it has sent one: it then goes on.
     pub with_bookmarks: Duration,
 }
 
@@ -119,9 +127,9 @@ impl<K: Kind> Source<K> for Watcher {
             last_word: self.last_word,
             absence: None,
             max_silence: self.max_silence,
+            page_pauses: self.pauses.with_max_times(PAGE_RETRIES),
             version: None,
             pages_expired: false,
-            bookmarked: false,
             progress: false,
             lost: None,
         };
@@ -143,13 +151,13 @@ pub(crate) struct Session<K> {
     /// Why the collection is known to be empty, while the server does not have it.
     pub absence: Option<String>,
     max_silence: MaxSilence,
+    /// Pauses between attempts at one page of a list.
+    pub page_pauses: ExponentialBuilder,
     /// The version to watch from; `None` requires a list.
     pub version: Option<String>,
     /// Whether the server gave up the snapshot of a list during its pages: the
     /// next list is asked for in one piece.
     pub pages_expired: bool,
-    /// Whether the server has ever sent a bookmark.
-    bookmarked: bool,
     /// Whether the current attempt made progress: the next is not delayed.
     progress: bool,
     /// The reason of the last [`Event::Lost`] without an [`Event::Restored`].
@@ -205,16 +213,20 @@ impl<K: Kind> Session<K> {
                 },
                 attempt => attempt,
             };
+            let mut asked = Duration::ZERO;
             match failed {
                 Ok(()) => {}
                 Err(AttemptError::Closed) => return Err(AttemptError::Closed),
-                Err(AttemptError::Failed(failure)) => self.handle(failure).await?,
+                Err(AttemptError::Failed(failure)) => {
+                    asked = failure.asked_pause();
+                    self.handle(failure).await?;
+                }
             }
             if self.progress {
                 pause = pauses.build();
             }
             // `without_max_times` makes the pauses endless.
-            tokio::time::sleep(pause.next().unwrap_or(MAX_PAUSE)).await;
+            tokio::time::sleep(pause.next().unwrap_or(MAX_PAUSE).max(asked)).await;
         }
     }
 
@@ -238,6 +250,10 @@ impl<K: Kind> Session<K> {
             Failure::Garbage { .. } => self.version = None,
             // The credentials or the address may have changed.
             Failure::Unauthorized { .. } | Failure::Unreachable { .. } => self.client.reconnect(),
+            // They may be those of another user, or of another server.
+            Failure::Forbidden { .. } | Failure::Answered { .. } => {
+                self.client.reconnect_if_changed();
+            }
             _ => {}
         }
         let forbidden = matches!(failure, Failure::Forbidden { .. });
@@ -259,14 +275,11 @@ impl<K: Kind> Session<K> {
 
     /// Watches from `version` on until the server ends the watch.
     async fn watch(&mut self, version: String) -> Result<(), AttemptError> {
-        let mut parameters = WatchParams::default().timeout(WATCH_SECONDS);
+        let mut parameters = WatchParams::default().timeout(fastrand::u32(WATCH_SECONDS));
         parameters.field_selector.clone_from(&self.field_selector);
         let request = Request::new(self.path.as_str()).watch(&parameters, &version);
         let request = request.map_err(|e| Failure::request(&e))?;
-        let max_silence = match self.bookmarked {
-            true => self.max_silence.with_bookmarks,
-            false => self.max_silence.without_bookmarks,
-        };
+        let max_silence = self.max_silence.without_bookmarks;
         let mut response = self.client.open(request, max_silence).await?;
         self.last_word.now();
         self.restored().await?;
@@ -286,7 +299,6 @@ impl<K: Kind> Session<K> {
                 Some(WatchEvent::Apply(object, version)) => (Some(Event::Apply(object)), version),
                 Some(WatchEvent::Delete(key, version)) => (Some(Event::Delete(key)), version),
                 Some(WatchEvent::Bookmark(version)) => {
-                    self.bookmarked = true;
                     let max_silence = self.max_silence.with_bookmarks;
                     response.body.set_max_silence(max_silence);
                     (None, version)

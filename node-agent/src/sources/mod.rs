@@ -25,11 +25,16 @@ impl Sources for ApiClient {
 
 /// A file of manifests.
 #[derive(Debug, Clone)]
-pub struct ManifestFile(pub PathBuf);
+pub struct ManifestFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The Node without which it is not believed.
+    pub own_node: String,
+}
 
 impl Sources for ManifestFile {
     /// All objects of the kind: what is too much costs nobody anything here.
     fn source<K: Kind>(&self, _scope: Scope) -> impl Source<K> {
-        FileSource::new(&self.0)
+        FileSource::new(&self.path, &self.own_node)
     }
 }

@@ -121,7 +121,10 @@ impl Node {
     /// Starts the agent as `n1`, with more flags.
     pub fn start(&self, flags: &[&str]) -> Agent {
         let config = self.config(flags);
-        let sources = ManifestFile(self.path("nodes.yaml"));
+        let sources = ManifestFile {
+            path: self.path("nodes.yaml"),
+            own_node: "n1".to_owned(),
+        };
         let (registry, metrics) = Metrics::register();
         let board = Arc::new(StatusBoard::new(Instant::now()));
         let stop = CancellationToken::new();

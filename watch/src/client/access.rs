@@ -1,6 +1,6 @@
 //! Which API server to use, and with which credentials.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, path::PathBuf, time::SystemTime};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -47,6 +47,14 @@ impl Access {
     pub async fn server(&self) -> Result<String, Failure> {
         let (config, _) = self.read().await?;
         Ok(config.cluster_url.to_string())
+    }
+
+    /// When the kubeconfig was last changed; none where there is no such file.
+    pub(super) fn changed(&self) -> Option<SystemTime> {
+        match self {
+            Self::Kubeconfig(path) => std::fs::metadata(path).ok()?.modified().ok(),
+            Self::InCluster { .. } => None,
+        }
     }
 
     /// Reads the kubeconfig or the service account's files and builds a client.

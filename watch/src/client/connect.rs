@@ -24,6 +24,9 @@ use super::proxy::Proxy;
 
 /// Maximum time to establish a connection: TCP, tunnel and TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time to connect by TCP, to all addresses that a name has together: each gets an
+/// equal part, so that a server that does not answer leaves time for the others, and for TLS.
+const TCP_TIMEOUT: Duration = Duration::from_secs(8);
 /// Time without a packet after which the kernel asks whether the peer is there.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Time between two such questions.
@@ -39,6 +42,7 @@ pub(super) fn client(config: &Config, proxy: Option<&Proxy>) -> Result<Client, k
     // TLS is above it.
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(TCP_TIMEOUT));
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));

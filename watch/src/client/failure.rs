@@ -6,10 +6,13 @@
 use std::path::{Path, PathBuf};
 use std::{error::Error, fmt::Display, time::Duration};
 
-use http::Uri;
+use http::{HeaderValue, Uri};
 use tweed_core::text::one_line;
 
 use crate::kind::Kind;
+
+/// Maximum time that a server is left alone because it asks for that.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// What an agent needs without policy.
 const RIGHTS: &str = "get, list and watch nodes, patch their status, and create and patch events";
@@ -50,6 +53,8 @@ pub enum Failure {
         url: String,
         code: u16,
         message: String,
+        /// How long the server wants to be left alone (`Retry-After`).
+        retry_after: Option<Duration>,
     },
     #[error("the API server {url} cannot be reached: {why}")]
     Unreachable { url: String, why: String },
@@ -86,6 +91,37 @@ impl Failure {
             Self::Request { .. } => true,
             _ => false,
         }
+    }
+
+    /// Whether the same request may succeed a moment later: the server is overloaded, or has
+    /// an error of its own.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Answered { code, .. } => *code == 429 || *code >= 500,
+            Self::Silent { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// How long the server wants to be left alone, within bounds: a wrong number must not
+    /// keep the agent from knowing the cluster.
+    pub(crate) fn asked_pause(&self) -> Duration {
+        match self {
+            Self::Answered {
+                retry_after: Some(pause),
+                ..
+            } => MAX_RETRY_AFTER.min(*pause),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// The same with what the header `Retry-After` of the answer says, in seconds.
+    pub(crate) fn with_retry_after(mut self, header: Option<&HeaderValue>) -> Self {
+        if let Self::Answered { retry_after, .. } = &mut self {
+            let seconds = header.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+            *retry_after = seconds.map(Duration::from_secs);
+        }
+        self
     }
 
     /// The failure of a list or a watch of this kind: it names the right for that.
@@ -142,6 +178,7 @@ impl Failure {
             url: url.to_owned(),
             code: 410,
             message: "a new list has expired".to_owned(),
+            retry_after: None,
         }
     }
 
@@ -162,7 +199,12 @@ impl Failure {
                 right: RIGHTS.to_owned(),
             },
             410 => Self::Expired,
-            code => Self::Answered { url, code, message },
+            code => Self::Answered {
+                url,
+                code,
+                message,
+                retry_after: None,
+            },
         }
     }
 }
@@ -179,4 +221,30 @@ fn chain(error: &dyn Error) -> String {
         next = error.source();
     }
     one_line(&messages.join(": "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_that_the_server_asks_for_is_kept_within_bounds() {
+        for (header, pause) in [
+            (None, 0),
+            (Some("7"), 7),
+            (Some(" 7 "), 7),
+            (Some("86400"), 60),
+            (Some("-1"), 0),
+            (Some("Thu, 26 Nov 2026 12:00:00 GMT"), 0),
+        ] {
+            let header = header.map(HeaderValue::from_static);
+            let failure = Failure::status("https://api", 429, "too many requests");
+            let failure = failure.with_retry_after(header.as_ref());
+            assert_eq!(
+                failure.asked_pause(),
+                Duration::from_secs(pause),
+                "{header:?}"
+            );
+        }
+    }
 }

@@ -13,9 +13,9 @@ mod objects;
 pub(crate) mod proxy;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt as _;
 use prost::bytes::Bytes;
@@ -52,6 +52,8 @@ pub struct ApiClient {
 struct State {
     /// Made with the first request.
     connection: Option<Connection>,
+    /// When the kubeconfig had changed last that it was made with.
+    read_as_of: Option<SystemTime>,
     /// Whether the server refuses requests that prefer protobuf.
     only_json: bool,
 }
@@ -79,6 +81,15 @@ impl ApiClient {
     /// Makes the next request read the address and the credentials again.
     pub fn reconnect(&self) {
         self.state().connection = None;
+    }
+
+    /// The same, if the kubeconfig has changed since it was read.
+    pub fn reconnect_if_changed(&self) {
+        let changed = self.access.changed();
+        let mut state = self.state();
+        if changed != state.read_as_of {
+            state.connection = None;
+        }
     }
 
     /// Sends a request and returns the response once it has begun. The body may
@@ -112,9 +123,12 @@ impl ApiClient {
         if let Some(connection) = &self.state().connection {
             return Ok(connection.clone());
         }
+        // Before it is read: a later change is another time.
+        let read_as_of = self.access.changed();
         let connection = self.access.connect(&self.proxies).await?;
         *self.state() = State {
             connection: Some(connection.clone()),
+            read_as_of,
             only_json: false,
         };
         Ok(connection)
@@ -147,6 +161,7 @@ impl Connection {
             .map_err(|error| Failure::unreachable(&self.url, &error))?;
         let status = answer.status();
         let content_type = answer.headers().get(CONTENT_TYPE);
+        let retry_after = answer.headers().get(RETRY_AFTER).cloned();
         let mut response = Response {
             url: self.url.clone(),
             protobuf: content_type.is_some_and(|t| t.as_bytes().starts_with(PROTOBUF.as_bytes())),
@@ -154,7 +169,10 @@ impl Connection {
         };
         match status.is_success() {
             true => Ok(response),
-            false => Err(response.refusal(status).await),
+            false => {
+                let failure = response.refusal(status).await;
+                Err(failure.with_retry_after(retry_after.as_ref()))
+            }
         }
     }
 }

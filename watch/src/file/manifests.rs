@@ -26,6 +26,9 @@ pub enum Broken {
     /// The object of this number has no valid name.
     #[error("object {0} {1}")]
     Invalid(usize, InvalidName),
+    /// It has not the Node of this name, so it is not known whether it is whole.
+    #[error("it has no Node {0}: it is not whole, or of another cluster")]
+    NoOwnNode(String),
     /// Two objects have one key.
     #[error("there are two {kinds} of the name {key}")]
     Duplicate {
@@ -43,11 +46,7 @@ pub enum Broken {
 /// # Errors
 /// What is wrong: then none of them counts.
 pub fn parse<K: Kind>(bytes: &[u8]) -> Result<Vec<K>, Broken> {
-    let text = std::str::from_utf8(bytes).map_err(|_| Broken::NotText)?;
-    let mut found = Found::default();
-    for document in documents(text)?.into_iter().flatten() {
-        found.add(document)?;
-    }
+    let found = find::<K>(bytes)?;
     if K::NAME == Node::NAME && !found.unknown_kinds.is_empty() {
         let kinds: Vec<String> = found.unknown_kinds.into_iter().collect();
         tracing::warn!(
@@ -56,6 +55,24 @@ pub fn parse<K: Kind>(bytes: &[u8]) -> Result<Vec<K>, Broken> {
         );
     }
     Ok(found.objects)
+}
+
+/// Whether a file has the Node of this name.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn has_node(bytes: &[u8], name: &str) -> Result<bool, Broken> {
+    let found = find::<Node>(bytes)?;
+    Ok(found.objects.iter().any(|node| node.name == name))
+}
+
+fn find<K: Kind>(bytes: &[u8]) -> Result<Found<K>, Broken> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Broken::NotText)?;
+    let mut found = Found::default();
+    for document in documents(text)?.into_iter().flatten() {
+        found.add(document)?;
+    }
+    Ok(found)
 }
 
 fn documents<M>(text: &str) -> Result<Vec<Option<Document<M>>>, Broken>

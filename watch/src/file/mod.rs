@@ -19,10 +19,10 @@ use nix::fcntl::OFlag;
 use tokio::{sync::mpsc, sync::mpsc::error::SendError};
 use tokio_util::sync::CancellationToken;
 
-use tweed_core::object::Event;
+use tweed_core::object::{Event, node::Node};
 
 use crate::{LastWord, Source, kind::Kind};
-use manifests::{Broken, parse};
+use manifests::{Broken, has_node, parse};
 
 /// Time between two checks of the file.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -37,14 +37,18 @@ const MAX_SIZE: u64 = 64 << 20;
 #[derive(Debug)]
 pub struct FileSource {
     path: PathBuf,
+    own_node: String,
     last_word: LastWord,
 }
 
 impl FileSource {
-    /// The file at `path`, which need not exist yet.
-    pub fn new(path: impl Into<PathBuf>) -> Self {
+    /// The file at `path`, which need not exist yet. One without the Node `own_node` says
+    /// nothing about objects of other kinds: it is empty, not whole, or of another cluster.
+    /// Who keeps the Nodes decides that for these.
+    pub fn new(path: impl Into<PathBuf>, own_node: impl Into<String>) -> Self {
         Self {
             path: path.into(),
+            own_node: own_node.into(),
             last_word: LastWord::default(),
         }
     }
@@ -134,9 +138,9 @@ impl FileSource {
         let mut known = Known::default();
         let mut lost: Option<String> = None;
         loop {
-            let path = self.path.clone();
+            let (path, own_node) = (self.path.clone(), self.own_node.clone());
             // A file system can hang, and must not stop other tasks.
-            let checked = tokio::task::spawn_blocking(move || check(&path, known)).await;
+            let checked = tokio::task::spawn_blocking(move || check(&path, &own_node, known)).await;
             if matches!(checked, Ok(Ok(_))) {
                 self.last_word.now();
             }
@@ -185,7 +189,7 @@ async fn send_list<K>(
     events.send(Event::InitDone).await
 }
 
-fn check<K: Kind>(path: &Path, known: Known) -> Result<Check<K>, FileError> {
+fn check<K: Kind>(path: &Path, own_node: &str, known: Known) -> Result<Check<K>, FileError> {
     let read = |source| FileError::Read {
         path: path.to_owned(),
         source,
@@ -218,7 +222,15 @@ fn check<K: Kind>(path: &Path, known: Known) -> Result<Check<K>, FileError> {
     if Stamp::of(&file).map_err(read)? != stamp {
         return Ok(Check::Busy(stamp));
     }
-    Ok(Check::Read(stamp, parse(&bytes)))
+    Ok(Check::Read(stamp, parse_whole(&bytes, own_node)))
+}
+
+/// All objects of a kind. Those of other kinds than Node count only beside the own Node.
+fn parse_whole<K: Kind>(bytes: &[u8], own_node: &str) -> Result<Vec<K>, Broken> {
+    match K::NAME == Node::NAME || has_node(bytes, own_node)? {
+        true => parse(bytes),
+        false => Err(Broken::NoOwnNode(own_node.to_owned())),
+    }
 }
 
 #[cfg(test)]

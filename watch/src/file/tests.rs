@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use tweed_core::object::network_policy::NetworkPolicy;
 use tweed_core::object::node::Node;
 
 use super::*;
@@ -11,6 +12,8 @@ for_each_kind!(async
     a_broken_file_is_reported_and_the_last_good_one_kept,
     a_missing_file_is_reported_and_waited_for,
 );
+
+const OWN_NODE: &str = "me";
 
 /// A source of a file, and what a consumer knows from it.
 struct Watched<K> {
@@ -30,7 +33,7 @@ impl<K: Kind> Watched<K> {
         }
         let (sender, events) = mpsc::channel(4);
         let stop = CancellationToken::new();
-        let task = tokio::spawn(FileSource::new(path).run(sender, stop.clone()));
+        let task = tokio::spawn(FileSource::new(path, OWN_NODE).run(sender, stop.clone()));
         Self {
             folder,
             events,
@@ -76,7 +79,16 @@ impl<K: Kind> Watched<K> {
     }
 }
 
+/// A file of this node's cluster.
 fn file<K: Kind>(names: &[&str]) -> String {
+    let own = match K::NAME == Node::NAME {
+        true => String::new(),
+        false => objects::<Node>(&[OWN_NODE]),
+    };
+    own + &objects::<K>(names)
+}
+
+fn objects<K: Kind>(names: &[&str]) -> String {
     let objects = names.iter();
     objects
         .map(|name| format!("---\nkind: {}\nmetadata: {{name: {name}}}\n", K::NAME))
@@ -127,6 +139,28 @@ async fn a_broken_file_is_reported_and_the_last_good_one_kept<K: Kind>() {
     watched.end().await;
 }
 
+/// Without policies everything would be allowed, and without Services none is reached.
+#[tokio::test]
+async fn a_file_that_is_empty_or_of_another_cluster_takes_nothing_away() {
+    let other = objects::<Node>(&["other"]) + &objects::<NetworkPolicy>(&["b"]);
+    for file_now in [String::new(), objects::<NetworkPolicy>(&["b"]), other] {
+        let mut watched = Watched::<NetworkPolicy>::start(Some(&file::<NetworkPolicy>(&["a"])));
+        watched.until(|e| *e == Event::InitDone).await;
+        watched.rename_over(&file_now);
+        let seen = watched.until(lost).await;
+        let Event::Lost(why) = &seen[0] else {
+            panic!("{seen:?}")
+        };
+        assert!(why.reason.contains("it has no Node me"), "{why:?}");
+        assert_eq!(watched.known(), Some(vec!["a".into()]));
+        // Nothing at all is what a whole file may say.
+        watched.rename_over(&file::<NetworkPolicy>(&[]));
+        watched.until(|e| *e == Event::Restored).await;
+        assert_eq!(watched.known(), Some(Vec::new()));
+        watched.end().await;
+    }
+}
+
 async fn a_missing_file_is_reported_and_waited_for<K: Kind>() {
     let mut watched = Watched::<K>::start(None);
     let seen = watched.until(lost).await;
@@ -151,7 +185,7 @@ fn a_pipe_or_a_folder_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("nodes.yaml");
         make(&path);
-        let error = check::<Node>(&path, Known::default())
+        let error = check::<Node>(&path, OWN_NODE, Known::default())
             .map(|_| ())
             .unwrap_err();
         assert!(matches!(error, FileError::NotFile(_)), "{error}");
@@ -163,23 +197,29 @@ fn a_file_being_written_is_not_read_yet() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("nodes.yaml");
     std::fs::write(&path, file::<Node>(&["a"])).unwrap();
-    let Ok(Check::Busy(stamp)) = check::<Node>(&path, Known::default()) else {
+    let Ok(Check::Busy(stamp)) = check::<Node>(&path, OWN_NODE, Known::default()) else {
         panic!("a file of this moment was read")
     };
     let seen = Known {
         busy: Some(stamp),
         ..Known::default()
     };
-    let Ok(Check::Read(read, Ok(_))) = check::<Node>(&path, seen) else {
+    let Ok(Check::Read(read, Ok(_))) = check::<Node>(&path, OWN_NODE, seen) else {
         panic!("a quiet file was not read")
     };
     let known = Known {
         read: Some(read),
         busy: Some(stamp),
     };
-    assert!(matches!(check::<Node>(&path, known), Ok(Check::Same)));
+    assert!(matches!(
+        check::<Node>(&path, OWN_NODE, known),
+        Ok(Check::Same)
+    ));
     std::fs::write(&path, file::<Node>(&["a", "b"])).unwrap();
-    assert!(matches!(check::<Node>(&path, known), Ok(Check::Busy(_))));
+    assert!(matches!(
+        check::<Node>(&path, OWN_NODE, known),
+        Ok(Check::Busy(_))
+    ));
 }
 
 #[test]
@@ -188,13 +228,15 @@ fn a_file_too_large_is_refused_unread() {
     let path = folder.path().join("nodes.yaml");
     let big = File::create(&path).unwrap();
     big.set_len(MAX_SIZE + 1).unwrap();
-    let Ok(Check::Busy(stamp)) = check::<Node>(&path, Known::default()) else {
+    let Ok(Check::Busy(stamp)) = check::<Node>(&path, OWN_NODE, Known::default()) else {
         panic!("a file of this moment was read")
     };
     let seen = Known {
         busy: Some(stamp),
         ..Known::default()
     };
-    let error = check::<Node>(&path, seen).map(|_| ()).unwrap_err();
+    let error = check::<Node>(&path, OWN_NODE, seen)
+        .map(|_| ())
+        .unwrap_err();
     assert!(matches!(error, FileError::TooLarge { .. }), "{error}");
 }

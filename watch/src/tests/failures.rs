@@ -9,6 +9,7 @@ for_each_kind!(async
     refused_credentials_and_missing_rights_are_different_failures,
     an_unreachable_server_is_reported_and_waited_for,
     a_broken_kubeconfig_is_reported,
+    a_kubeconfig_that_was_corrected_is_read_again_after_any_refusal,
     it_stops_while_a_server_does_not_answer,
     a_server_that_becomes_silent_is_a_failure,
 );
@@ -106,6 +107,20 @@ async fn a_broken_kubeconfig_is_reported<K: TestKind>() {
     let reason = watched.lost().await;
     assert!(reason.contains("cannot be used"), "{reason}");
     watched.end().await;
+}
+
+/// It named another user, or something that is no API server.
+async fn a_kubeconfig_that_was_corrected_is_read_again_after_any_refusal<K: TestKind>() {
+    for code in [403, 404, 503] {
+        let wrong = Server::start((0..100).map(|_| refusal(code, "no")).collect()).await;
+        let right = Server::start(vec![list_of::<K>(&["a"], "9"), quiet()]).await;
+        let mut watched = Watched::<K>::start(&wrong);
+        watched.lost().await;
+        watched.write_kubeconfig(&format!("http://{}", right.address));
+        watched.listed().await;
+        assert_eq!(watched.known(), ["a"]);
+        watched.end().await;
+    }
 }
 
 async fn it_stops_while_a_server_does_not_answer<K: TestKind>() {

@@ -7,6 +7,7 @@ for_each_kind!(async
     five_thousand_objects_in_ten_pages_are_one_list,
     a_list_whose_pages_expired_is_asked_for_in_one_piece,
     a_list_that_fails_half_way_changes_nothing,
+    a_page_that_the_server_is_too_busy_for_is_asked_for_again,
     garbage_instead_of_a_list_is_reported,
     an_invalid_object_affects_no_other,
     it_ends_when_the_receiver_is_closed,
@@ -87,6 +88,10 @@ async fn a_list_that_fails_half_way_changes_nothing<K: TestKind>() {
         refusal(410, "too old"),
         page(&[object::<K>("a", "10")], "11", "second"),
         refusal(500, "etcd is away"),
+        refusal(500, "etcd is away"),
+        refusal(500, "etcd is away"),
+        refusal(500, "etcd is away"),
+        refusal(500, "etcd is away"),
         quiet(),
     ])
     .await;
@@ -94,6 +99,34 @@ async fn a_list_that_fails_half_way_changes_nothing<K: TestKind>() {
     let reason = watched.lost().await;
     assert!(reason.ends_with("answered 500: etcd is away"), "{reason}");
     assert_eq!(watched.known(), ["a", "b"]);
+    watched.end().await;
+}
+
+/// The pages before are not asked for again.
+async fn a_page_that_the_server_is_too_busy_for_is_asked_for_again<K: TestKind>() {
+    let first = first_page::<K>();
+    let mut server = Server::start(vec![
+        page(&[object::<K>("a", "3")], "9", "second"),
+        refusal(429, "too many requests"),
+        refusal(503, "the server is shutting down"),
+        page(&[object::<K>("b", "4")], "9", ""),
+        quiet(),
+    ])
+    .await;
+    let mut watched = Watched::<K>::start(&server);
+    assert_eq!(watched.listed().await.len(), 4);
+    assert_eq!(watched.known(), ["a", "b"]);
+    let second = format!("{first}&continue=second");
+    assert_eq!(
+        server.asked(5).await,
+        [
+            first,
+            second.clone(),
+            second.clone(),
+            second,
+            watch_from::<K>("9"),
+        ]
+    );
     watched.end().await;
 }
 

@@ -133,7 +133,7 @@ async fn serve(
     };
     let takes_protobuf = head.contains("application/vnd.kubernetes.protobuf");
     let how = if takes_protobuf { "" } else { " as JSON" };
-    let target = target.replace("&timeoutSeconds=290", "");
+    let target = without_timeout(target);
     ask.send_modify(|asked| asked.push(format!("{target}{how}")));
     match answer {
         Some(Answer::Whole(status, body)) => {
@@ -153,6 +153,15 @@ async fn serve(
         Some(Answer::For(..)) => unreachable!("it holds no other of its kind"),
         None => std::future::pending().await,
     }
+}
+
+/// A watch's time is random.
+fn without_timeout(target: &str) -> String {
+    let parts = target.split('&');
+    let kept: Vec<&str> = parts
+        .filter(|part| !part.starts_with("timeoutSeconds="))
+        .collect();
+    kept.join("&")
 }
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";

@@ -109,11 +109,13 @@ fn one_route(actual: &[Route], desired: &Route) -> Vec<Change> {
     }
 }
 
+/// A link that the mirror does not have is newer than the links in it: that of a pod which
+/// is being added, as far as anybody knows.
 fn leads_to_a_pod(mirror: &Mirror, route: &Route) -> bool {
-    route
-        .out
-        .and_then(|device| mirror.links.get(&device))
-        .is_some_and(owned::is_any_pod_link)
+    route.out.is_some_and(|device| {
+        let link = mirror.links.get(&device);
+        link.is_none_or(owned::is_any_pod_link)
+    })
 }
 
 #[cfg(test)]
@@ -211,8 +213,9 @@ mod tests {
                 alias: Some("tweed:tweed/c/eth0".to_owned()),
                 ..Link::default()
             };
+            let other = |index| (index, Link { index, ..Link::default() });
             let mut mirror = Mirror {
-                links: [(POD, pod)].into(),
+                links: [(POD, pod), other(DEVICE), other(UNDERLAY)].into(),
                 addresses: addresses
                     .into_iter()
                     .map(|(device, last)| {
@@ -347,6 +350,25 @@ mod tests {
             prop_assert_eq!(direct.fdb, around.fdb);
             prop_assert_eq!(direct.neighbours, around.neighbours);
         }
+    }
+
+    /// The links are read before the routes: that of a pod may have come between.
+    #[test]
+    fn a_route_to_a_link_that_was_not_seen_yet_stays() {
+        let route = Route {
+            out: Some(POD),
+            ..Route::to(network(5), 116)
+        };
+        let mut mirror = Mirror::default();
+        mirror.routes.insert(route_key(&route), vec![route.clone()]);
+        assert_eq!(diff(&mirror, &Resolved::default()), []);
+        let other = Link {
+            index: POD,
+            ..Link::default()
+        };
+        mirror.links.insert(POD, other);
+        let removed = vec![Change::RemoveRoute(route)];
+        assert_eq!(diff(&mirror, &Resolved::default()), removed);
     }
 
     #[test]
