@@ -75,7 +75,7 @@ fn cluster(arguments: &Arguments) -> Result<Cluster> {
     }
     let name = &arguments.name;
     let names = [name.clone(), without_any::lab_of(name)];
-    let is_killed_run = |lab: &ExistingLab| names.contains(&lab.name) && !lab.kept && !lab.in_use;
+    let is_killed_run = |lab: &ExistingLab| names.contains(&lab.name) && lab.is_left();
     for lab in existing_labs()?.into_iter().filter(is_killed_run) {
         take_down(&lab.name)?;
     }

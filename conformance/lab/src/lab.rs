@@ -45,7 +45,7 @@ impl Lab {
     pub fn new() -> Result<Self, LabError> {
         static COUNT: AtomicU32 = AtomicU32::new(1);
         for old in existing_labs()? {
-            if old.name.starts_with('t') && !old.kept && !old.in_use {
+            if old.name.starts_with('t') && old.is_left() {
                 take_down(&old.name)?;
             }
         }

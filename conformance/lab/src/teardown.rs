@@ -54,9 +54,12 @@ impl Owner {
         }
     }
 
-    /// Whether it may still run. One of another PID namespace cannot be looked for.
-    fn may_be_alive(&self) -> bool {
-        self.pid_namespace != own_pid_namespace() || start_time(self.pid) == Some(self.start_time)
+    fn is_elsewhere(&self) -> bool {
+        self.pid_namespace != own_pid_namespace()
+    }
+
+    fn is_alive(&self) -> bool {
+        !self.is_elsewhere() && start_time(self.pid) == Some(self.start_time)
     }
 }
 
@@ -67,13 +70,21 @@ pub struct ExistingLab {
     pub name: String,
     /// Whether it was kept on purpose ([`Lab::keep`](crate::Lab::keep)).
     pub kept: bool,
-    /// Whether the program that created it still runs, or is in another PID namespace, where
-    /// it cannot be looked for.
+    /// Whether the program that created it still runs.
     pub in_use: bool,
+    /// Whether that program is in another PID namespace, where it cannot be looked for: only
+    /// a person knows whether the lab is left.
+    pub elsewhere: bool,
     pid: i32,
 }
 
 impl ExistingLab {
+    /// Whether it was left by a program that was killed, for certain.
+    #[must_use]
+    pub fn is_left(&self) -> bool {
+        !self.kept && !self.in_use && !self.elsewhere
+    }
+
     /// Its state as part of a sentence: kept, in use, or left by a killed process.
     #[must_use]
     pub fn state(&self) -> String {
@@ -81,6 +92,9 @@ impl ExistingLab {
         match (self.kept, self.in_use) {
             (true, _) => "kept on purpose".to_owned(),
             (false, true) => format!("in use by process {pid}"),
+            (false, false) if self.elsewhere => {
+                format!("of process {pid} of another PID namespace")
+            }
             (false, false) => format!("left by process {pid}, which was killed"),
         }
     }
@@ -110,7 +124,8 @@ pub fn existing_labs() -> Result<Vec<ExistingLab>, LabError> {
         found.push(ExistingLab {
             name,
             kept: owner.kept,
-            in_use: owner.may_be_alive(),
+            in_use: owner.is_alive(),
+            elsewhere: owner.is_elsewhere(),
             pid: owner.pid,
         });
     }

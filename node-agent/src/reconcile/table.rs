@@ -195,6 +195,8 @@ impl Reconcilers {
         // that protects pods already stays as an earlier run has left it.
         let serves = matches!(targets.services, Target::Planned { .. });
         self.keeps_table = network.is_some() || serves && !self.nft.has_local_cidrs();
+        let has_network = network.is_some() || !self.keeps_table;
+        self.metrics.service_sync.set_network(has_network);
         if self.keeps_table {
             let table = (self.nft).reconcile(&self.planner, network, &links, targets, resync);
             // What was refused may be Services alone.

@@ -22,6 +22,8 @@ struct PeerSet {
     atoms: Arc<BTreeSet<Atom>>,
     /// How many rules have it.
     uses: usize,
+    /// Whether one of its CIDRs has exceptions.
+    excepts: bool,
 }
 
 /// What a selector of pods needs at least: it is looked for only under these.
@@ -83,7 +85,16 @@ impl PeerSets {
         }
         self.ids.insert(atoms.clone(), id);
         self.changed.insert(id, atoms.clone());
-        self.sets.insert(id, PeerSet { atoms, uses: 1 });
+        let excepts = atoms.iter().any(|atom| match atom {
+            Atom::Block(_, except) | Atom::PodsIn(_, except) => !except.is_empty(),
+            Atom::Pods(..) | Atom::Nodes(_) => false,
+        });
+        let set = PeerSet {
+            atoms,
+            uses: 1,
+            excepts,
+        };
+        self.sets.insert(id, set);
         id
     }
 
@@ -176,8 +187,12 @@ impl PeerSets {
         selected.map(|(_, id)| *id).collect()
     }
 
-    /// Whether a list has a CIDR for an end.
+    /// Whether a list that has a CIDR for one of the addresses of an end has one for the end
+    /// itself. Without exceptions it has: few lists have to be looked through.
     pub fn has_block_of(&self, id: Number, end: &EndAddresses) -> bool {
+        if self.sets.get(&id).is_some_and(|set| !set.excepts) {
+            return true;
+        }
         let mut atoms = self
             .sets
             .get(&id)

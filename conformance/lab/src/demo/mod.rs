@@ -51,7 +51,7 @@ pub fn run(out: &mut dyn Write, name: &str, keep: bool, svg: Option<&Path>) -> R
 /// A demo is running, or something could not be removed.
 pub fn down(out: &mut dyn Write, name: &str, all: bool) -> Result<()> {
     let mut found = existing_labs()?;
-    found.retain(|lab| lab.name == name || (all && !lab.in_use && !lab.kept));
+    found.retain(|lab| lab.name == name || (all && lab.is_left()));
     if found.is_empty() {
         writeln!(out, "There is no lab {name}.")?;
     }

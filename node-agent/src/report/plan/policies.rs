@@ -101,11 +101,12 @@ impl PolicyEvents {
         }
     }
 
-    /// The next Event that is due.
+    /// The next Event that is due: the one that has waited longest, so that those that are
+    /// refused again and again leave a turn to each other one.
     pub fn due(&self, now: Instant) -> Option<PolicyEvent> {
-        let mut series = self.series.values();
-        let due = series.find(|series| series.due_at <= now)?;
-        Some(due.event.clone())
+        let due = self.series.values().filter(|series| series.due_at <= now);
+        let next = due.min_by_key(|series| series.due_at)?;
+        Some(next.event.clone())
     }
 
     /// When the next Event is due.
@@ -180,6 +181,7 @@ mod tests {
             events.written(&event, now);
             names.push(format!("{} {}/{}", event.kind, event.namespace, event.name));
         }
+        names.sort();
         names
     }
 
@@ -242,10 +244,17 @@ mod tests {
         ];
         events.observe(&problems, "n1", start);
         let mut now = start + SETTLED + SPREAD;
-        let first = events.due(now).unwrap();
-        assert_eq!(first.namespace, "full");
-        events.refused(&first, Some("exceeded quota"), now);
-        assert_eq!(names(&mut events, now), ["NetworkPolicy shop/db"]);
+        let mut turns: Vec<PolicyEvent> = Vec::new();
+        while let Some(next) = events.due(now) {
+            match &*next.namespace {
+                "full" => events.refused(&next, Some("exceeded quota"), now),
+                _ => events.written(&next, now),
+            }
+            turns.push(next);
+        }
+        assert_eq!(turns.len(), 2, "{turns:?}");
+        let first = turns.into_iter().find(|turn| turn.namespace == "full");
+        let first = first.unwrap();
         let mut pauses = Vec::new();
         while events.due_at().unwrap() < start + RENEW {
             let next = events.due_at().unwrap();
@@ -264,6 +273,28 @@ mod tests {
         now += SETTLED + SPREAD;
         assert_eq!(names(&mut events, now), ["NetworkPolicy full/a"]);
         assert_eq!(events.refusal(), None);
+    }
+
+    /// The webhook of a namespace cannot be reached: each refusal of it delays all writes.
+    #[test]
+    fn many_events_that_are_refused_leave_a_turn_to_another_one() {
+        let start = Instant::now();
+        let mut events = PolicyEvents::default();
+        let refused = (0..10).map(|number| problem(&format!("NetworkPolicy full/{number}"), "a"));
+        let problems: Vec<Problem> = refused
+            .chain([problem("NetworkPolicy shop/db", "a")])
+            .collect();
+        events.observe(&problems, "n1", start);
+        let mut now = start + SETTLED + SPREAD;
+        for _ in 0..20 {
+            let next = events.due(now).unwrap();
+            if next.namespace == "shop" {
+                return;
+            }
+            events.refused(&next, None, now);
+            now += Duration::from_secs(90);
+        }
+        panic!("it never had its turn");
     }
 
     #[test]

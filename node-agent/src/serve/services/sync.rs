@@ -49,6 +49,8 @@ struct Inner {
     written: Option<SystemTime>,
     /// Whether the kernel has Services, those of an earlier run among them.
     served: bool,
+    /// Whether the node has no network of pods: it then reaches none of other nodes.
+    isolated: bool,
 }
 
 #[derive(Debug, Default)]
@@ -144,7 +146,8 @@ pub struct Health {
     pub in_time: bool,
     /// When the kernel last had all that was planned; `None` if it never had in this run.
     pub written: Option<SystemTime>,
-    /// Whether the kernel has Services, those of an earlier run among them.
+    /// Whether the kernel has Services, those of an earlier run among them, and the node
+    /// leads to the pods behind them.
     pub served: bool,
 }
 
@@ -246,6 +249,12 @@ impl ServiceSync {
         self.inner().served = served;
     }
 
+    /// Whether the node has a network of pods, that of an earlier run too. Without one it
+    /// serves what is on the hosts' network, and is nothing for load balancers.
+    pub fn set_network(&self, has_one: bool) {
+        self.inner().isolated = !has_one;
+    }
+
     /// What was heard cannot be planned before the API server has listed the rest. That is
     /// not the kernel being late.
     pub fn held(&self) {
@@ -321,7 +330,7 @@ impl ServiceSync {
         Health {
             in_time: !late(&inner.pending) && !late(&inner.planned),
             written: inner.written,
-            served: inner.served,
+            served: inner.served && !inner.isolated,
         }
     }
 

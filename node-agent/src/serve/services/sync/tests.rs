@@ -208,3 +208,14 @@ fn a_write_is_counted_by_its_kind_and_says_which_ports_have_no_local_endpoints()
         assert!(at >= started, "{name}");
     }
 }
+
+/// It would lead connections to pods of other nodes nowhere.
+#[test]
+fn a_node_without_a_network_of_pods_is_nothing_for_load_balancers() {
+    let sync = ServiceSync::new(SystemTime::now());
+    sync.set_served(true);
+    for has_network in [true, false, true] {
+        sync.set_network(has_network);
+        assert_eq!(sync.health(Instant::now()).served, has_network);
+    }
+}
