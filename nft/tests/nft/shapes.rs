@@ -299,10 +299,17 @@ fn elements_of_every_shape_are_written_and_read_as_nft_does() {
     assert!(!node.listing().contains("\"elem\""), "{}", node.listing());
 }
 
-/// Nobody provides any set of the table.
-struct NoProvider;
+/// Provides no set of the table, and says so or cannot tell.
+struct NoProvider {
+    can_tell: bool,
+}
 
 impl Provider for NoProvider {
+    fn prepare(&self) -> Result<(), Error> {
+        let unknown = || Error::Interrupted("what is provided".to_owned(), 1);
+        self.can_tell.then_some(()).ok_or_else(unknown)
+    }
+
     fn elements<'a>(&'a self, _: &str) -> Box<dyn Iterator<Item = Element> + 'a> {
         Box::new(std::iter::empty())
     }
@@ -324,7 +331,7 @@ fn a_table_that_is_renewed_after_a_refusal_keeps_the_elements_that_nobody_provid
     let renewed = node.with(|reconciler| {
         let refused = reconciler.follow(&skeleton().sets, || vec![absent]);
         assert!(refused.is_err(), "{refused:?}");
-        reconciler.renew(&skeleton(), None, &NoProvider)
+        reconciler.renew(&skeleton(), None, &NoProvider { can_tell: true })
     });
     assert_eq!(renewed.unwrap().repaired, 1);
     assert_eq!(node.listing(), whole);
@@ -351,19 +358,6 @@ fn what_others_do_to_a_map_is_put_back() {
     }
 }
 
-/// What the sets should hold cannot be read.
-struct Unreadable;
-
-impl Provider for Unreadable {
-    fn prepare(&self) -> Result<(), Error> {
-        Err(Error::Interrupted("what is provided".to_owned(), 1))
-    }
-
-    fn elements<'a>(&'a self, _: &str) -> Box<dyn Iterator<Item = Element> + 'a> {
-        Box::new(std::iter::empty())
-    }
-}
-
 #[test]
 fn a_damaged_table_stays_while_it_is_not_known_what_is_provided() {
     let node = Node::new();
@@ -372,7 +366,8 @@ fn a_damaged_table_stays_while_it_is_not_known_what_is_provided() {
     node.host.sh("nft flush chain inet shapes user");
     let damaged = node.listing();
     let made = node.with(|reconciler| {
-        reconciler.reconcile(&skeleton(), contents(1), Some(&Unreadable), false)
+        let provider = NoProvider { can_tell: false };
+        reconciler.reconcile(&skeleton(), contents(1), Some(&provider), false)
     });
     assert!(made.is_err(), "{made:?}");
     assert_eq!(node.listing(), damaged);

@@ -40,16 +40,11 @@ fn an_invalid_packet_of_tcp_is_dropped() {
         server.write_all(b"a").unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         client.read_exact(&mut [0]).unwrap();
-        let before = lab.refused().invalid;
-        let (from, to) = (server.local_addr().unwrap(), client.local_addr().unwrap());
-        let segment = invalid_segment(from, to);
-        lab.0
-            .neighbour
-            .run(move || send_raw(from.ip(), to.ip(), &segment));
-        let start = std::time::Instant::now();
-        while lab.refused().invalid == before {
-            assert!(start.elapsed() < PATIENCE, "nothing was dropped");
-        }
+        is_dropped(
+            &lab,
+            server.local_addr().unwrap(),
+            client.local_addr().unwrap(),
+        );
         // The connection lives.
         server.write_all(b"b").unwrap();
         client.read_exact(&mut [0]).unwrap();
@@ -80,16 +75,20 @@ fn an_invalid_packet_to_the_node_is_dropped() {
         let client = (lab.0.world).run(move || std::net::TcpStream::connect(to).unwrap());
         let (server, masqueraded) = listener.accept().unwrap();
         assert_ne!(masqueraded.ip(), client.local_addr().unwrap().ip());
-        let before = lab.refused().invalid;
-        let from = server.local_addr().unwrap();
-        let segment = invalid_segment(from, masqueraded);
-        lab.0
-            .neighbour
-            .run(move || send_raw(from.ip(), masqueraded.ip(), &segment));
-        let start = std::time::Instant::now();
-        while lab.refused().invalid == before {
-            assert!(start.elapsed() < PATIENCE, "nothing was dropped");
-        }
+        is_dropped(&lab, server.local_addr().unwrap(), masqueraded);
+    }
+}
+
+/// The server's pod sends a segment that fits no connection, which is dropped and counted.
+fn is_dropped(lab: &Lab, from: SocketAddr, to: SocketAddr) {
+    let before = lab.refused().invalid;
+    let segment = invalid_segment(from, to);
+    lab.0
+        .neighbour
+        .run(move || send_raw(from.ip(), to.ip(), &segment));
+    let start = std::time::Instant::now();
+    while lab.refused().invalid == before {
+        assert!(start.elapsed() < PATIENCE, "nothing was dropped");
     }
 }
 
