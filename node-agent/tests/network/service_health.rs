@@ -12,7 +12,7 @@ use crate::script::write_script;
 /// Where load balancers ask for the Service.
 const CHECK: &str = "192.0.2.1:31000";
 /// Where they ask for the node.
-const NODE: &str = "192.0.2.1:10256";
+pub const NODE: &str = "192.0.2.1:10256";
 /// Where dashboards get their metrics.
 const METRICS: &str = "127.0.0.1:10249";
 
@@ -94,7 +94,7 @@ fn get(addr: &str, path: &str) -> String {
 }
 
 /// Waits until an answer has this status and contains this text.
-fn answers(addr: &str, path: &str, status: u16, text: &str) {
+pub fn answers(addr: &str, path: &str, status: u16, text: &str) {
     let begin = format!("HTTP/1.1 {status} ");
     eventually(|| match get(addr, path) {
         answer if answer.starts_with(&begin) && answer.contains(text) => Ok(()),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{CLUSTER_IP, ON, cidrs, service};
 use crate::node::{Node, address, eventually, ip, manifest, run};
+use crate::service_health::{NODE, answers};
 use crate::traffic_pod::connects;
 
 /// The own Node before it has a pod CIDR.
@@ -56,6 +57,9 @@ fn services_lead_to_their_endpoints_before_the_node_has_a_pod_cidr() {
     let agent = node.start(&ON);
     agent.complains("no-pod-cidr");
     eventually_leads_to(&first);
+    // The node leads to no pod of another node, so load balancers are to leave it out.
+    answers(NODE, "/healthz", 503, "");
+    answers(NODE, "/livez", 200, "");
     write(without_pod_cidr(), 6444);
     eventually_leads_to(&second);
     // So it does after a restart: the table that was left protects no pods.
@@ -71,6 +75,7 @@ fn services_lead_to_their_endpoints_before_the_node_has_a_pod_cidr() {
     agent.ready();
     eventually_leads_to(&first);
     assert_eq!(table(), before);
+    answers(NODE, "/healthz", 200, "");
     agent.stop();
 }
 
