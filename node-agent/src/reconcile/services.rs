@@ -2,9 +2,10 @@
 //! table is to hold.
 //!
 //! How data goes through: sources fill the [`ServiceIndex`]; the own Node comes from its
-//! store, and where pods are from the overlay. The planner says what the sets of the table should hold, or that it holds
-//! because something is not listed yet. [`super::nft`] writes it. What is no business of
-//! the kernel, the health checks, goes to those who answer them after each write.
+//! store, and where pods are from the overlay. The planner says what the sets of the table
+//! should hold, or that it holds because something is not listed yet. [`super::nft`] writes
+//! it. What is no business of the kernel, the health checks, goes to those who answer them
+//! after each write.
 //!
 //! What always holds: as long as it is not known which Services and endpoints there are,
 //! the table keeps what it has of them, from an earlier run of the agent too.
