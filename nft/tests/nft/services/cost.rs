@@ -52,14 +52,16 @@ fn slab_mib() -> f64 {
         / 1024.0
 }
 
-/// Nanoseconds of a new flow from the pod, as the median of several rounds. Each flow has
-/// a socket of its own, so that no source port has to be changed.
-fn new_flow(pod: &Host, node: &Host, to: SocketAddr) -> f64 {
+/// Nanoseconds of a new flow from the pod to each of these, as the medians of several rounds,
+/// which are taken in turn. Each flow has a socket of its own, so that no source port has to be
+/// changed.
+fn new_flows<const N: usize>(pod: &Host, node: &Host, to: [SocketAddr; N]) -> [f64; N] {
     const FLOWS: usize = 900;
-    let mut rounds: Vec<f64> = (0..60)
-        .map(|_| {
+    let mut rounds = to.map(|_| Vec::new());
+    for _ in 0..60 {
+        for (to, times) in to.into_iter().zip(&mut rounds) {
             node.sh("conntrack -F 2>/dev/null");
-            pod.run(move || {
+            times.push(pod.run(move || {
                 let bind = |_| UdpSocket::bind("0.0.0.0:0").unwrap();
                 let sockets: Vec<_> = (0..FLOWS).map(bind).collect();
                 let start = Instant::now();
@@ -67,11 +69,13 @@ fn new_flow(pod: &Host, node: &Host, to: SocketAddr) -> f64 {
                     socket.send_to(b"x", to).unwrap();
                 }
                 start.elapsed().as_nanos() as f64 / FLOWS as f64
-            })
-        })
-        .collect();
-    rounds.sort_by(f64::total_cmp);
-    rounds[rounds.len() / 2]
+            }));
+        }
+    }
+    rounds.map(|mut times| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    })
 }
 
 /// How long the thread that writes takes to begin looks, in milliseconds.
@@ -109,10 +113,6 @@ table ip count {
 E");
     let direct = SocketAddr::new(NEIGHBOUR.of(Family::V4), 10_000);
     let service = SocketAddr::new("10.96.255.1".parse().unwrap(), 10_000);
-    println!(
-        "no Services, conntrack: {:.0} ns a flow",
-        new_flow(pod, node, direct)
-    );
     node.sh("nft -f - <<'E'
 table ip one {
   chain p {
@@ -121,10 +121,8 @@ table ip one {
   }
 }
 E");
-    println!(
-        "one dnat rule: {:.0} ns a flow",
-        new_flow(pod, node, service)
-    );
+    let [plain, rule] = new_flows(pod, node, [direct, service]);
+    println!("no Services, conntrack: {plain:.0} ns a flow; one dnat rule: {rule:.0} ns");
     node.sh("nft delete table ip one");
     for count in [10, 10_000] {
         let plan = services(count, 2).cluster_ip(UDP, service, group(0));
@@ -135,11 +133,8 @@ E");
             "{count} Services: load {took:.0} ms, {:.1} MiB of the kernel's, {outcome:?}",
             slab_mib() - before
         );
-        println!(
-            "{count} Services: {:.0} ns a flow to no Service, {:.0} ns to a Service",
-            new_flow(pod, node, direct),
-            new_flow(pod, node, service)
-        );
+        let [none, one] = new_flows(pod, node, [direct, service]);
+        println!("{count} Services: {none:.0} ns a flow to no Service, {one:.0} ns to a Service");
         let other = plan
             .clone()
             .endpoints(group(2), &[endpoint(NEIGHBOUR.of(Family::V4), 8080)]);
