@@ -9,7 +9,7 @@
 //! What always holds: as long as it is not known what the policies come to, the table
 //! keeps what it has of them, from an earlier run of the agent too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,9 @@ use tweed_planner::overlay::{Network, cluster::Cluster};
 use tweed_planner::policy::desired::{DIRECTIONS, Delta, Desired, Direction};
 use tweed_planner::policy::{LocalPods, PolicyKey, Step, Wants};
 
+use super::kernel::{Kernel, mirror::MirrorPart};
 use super::target::{Change, TableState, Target};
-use super::{kernel::mirror::Mirror, outcome::Outcome, pods::PodReconciler};
+use super::{outcome::Outcome, pods::PodReconciler};
 use crate::policy::{index::PolicyIndex, verdict};
 use crate::publish::conflist::NETWORK_NAME;
 use crate::publish::policy_marker::PolicyMarker;
@@ -49,6 +50,8 @@ pub struct PolicyReconciler {
     held_since: BTreeMap<String, (Instant, String)>,
     /// The dropped packets that have been counted.
     dropped: Dropped,
+    /// This machine's own addresses within its pod CIDRs, as they were last read.
+    own: BTreeSet<IpAddr>,
 }
 
 /// What the table is to hold of policies.
@@ -75,6 +78,7 @@ impl PolicyReconciler {
             state: TableState::Unknown,
             held_since: BTreeMap::new(),
             dropped: Dropped::default(),
+            own: BTreeSet::new(),
         }
     }
 
@@ -99,12 +103,15 @@ impl PolicyReconciler {
     /// Has every ADD ask from now on whether its pod is judged, if there are policies.
     /// This comes before the planner gets the local addresses: if no ADD has asked until
     /// now, the stores are read again, so that no record is missed of an ADD that has
-    /// not asked.
-    pub fn mark(&mut self, index: &PolicyIndex, pods: &mut PodReconciler) -> Outcome {
+    /// not asked. The pods that were known before that are those of an open plan.
+    pub fn mark(&mut self, index: &mut PolicyIndex, pods: &mut PodReconciler) -> Outcome {
         let marker = &mut self.marker;
         let kinds = index.planner.policy_kinds();
         match index.has_policies().then(|| marker.set(kinds)) {
-            Some(Ok(true)) => pods.read_stores(true),
+            Some(Ok(true)) => {
+                index.planner.begin(pods.addresses().collect());
+                pods.read_stores(true)
+            }
             Some(Err(problem)) => Outcome {
                 problems: vec![problem],
                 ..Outcome::default()
@@ -116,20 +123,24 @@ impl PolicyReconciler {
     /// Gives the planner the local addresses: those of pods, and this machine's own
     /// within its pod CIDRs.
     pub fn update_local(
+        &mut self,
         index: &mut PolicyIndex,
         pods: &PodReconciler,
         network: Option<&Network>,
-        mirror: &Mirror,
+        kernel: &Kernel,
     ) {
-        let pods = pods.addresses();
-        let holds = |ip: &IpAddr| network.is_some_and(|network| network.holds(*ip));
-        let addresses = mirror.addresses.keys().map(|key| key.network.ip());
+        // After a failure the mirror is empty: the node's own addresses would be isolated.
+        if kernel.is_known(MirrorPart::Addresses) {
+            let holds = |ip: &IpAddr| network.is_some_and(|network| network.holds(*ip));
+            let addresses = kernel.mirror().addresses.keys().map(|key| key.network.ip());
+            self.own = addresses.filter(holds).collect();
+        }
         let device = network.map(|network| &network.desired.vxlan_addresses);
         // The device's may not have been written yet.
         let device = device.into_iter().flatten().map(|address| address.ip());
         index.planner.set_local(LocalPods {
-            pods: pods.collect(),
-            own: addresses.filter(holds).chain(device).collect(),
+            pods: pods.addresses().collect(),
+            own: self.own.iter().copied().chain(device).collect(),
         });
     }
 
@@ -211,11 +222,11 @@ impl PolicyReconciler {
         for (kind, count) in index.policies() {
             self.metrics.set_policies(kind, count);
         }
-        let effect = match self.state {
-            TableState::InForce => Effect::Warning,
-            TableState::Unknown | TableState::Behind => self.unknown,
+        let effect = match self.follows(index) {
+            true => Effect::Warning,
+            false => self.unknown,
         };
-        let held = self.told(now);
+        let held = self.told(index, now);
         let text = match index.planner.holds_all() {
             true => verdict::not_listed(&held),
             false => verdict::waiting(&held),
@@ -269,13 +280,19 @@ impl PolicyReconciler {
         }
     }
 
+    /// Whether the table holds a plan that was made of the policies.
+    fn follows(&self, index: &PolicyIndex) -> bool {
+        self.state == TableState::InForce && !index.planner.is_open()
+    }
+
     /// What the planner waits for and that is a problem. With a plan in force it mostly is
     /// none: what a new policy asks for is being listed.
-    fn told(&self, now: Instant) -> Vec<String> {
+    fn told(&self, index: &PolicyIndex, now: Instant) -> Vec<String> {
+        let follows = self.follows(index);
         let is_long = |since: &Instant| now.saturating_duration_since(*since) > LONG_HOLD;
         let told = self.held_since.iter();
         let told = told.map(|(_, held)| held);
-        let told = told.filter(|(since, _)| self.state != TableState::InForce || is_long(since));
+        let told = told.filter(|(since, _)| !follows || is_long(since));
         told.map(|(_, text)| text.clone()).collect()
     }
 }

@@ -9,7 +9,6 @@ use tweed_planner::services::Step as ServiceStep;
 use super::kernel::mirror::MirrorPart;
 use super::nft::Targets;
 use super::outcome::Outcome;
-use super::policy::PolicyReconciler;
 use super::schedule::{Due, ResyncTarget};
 use super::{Reconcilers, target::Target};
 use crate::judgements::Verdict;
@@ -47,10 +46,7 @@ impl Reconcilers {
 
     /// Whether [`Self::follow_policy`] has anything to do.
     pub fn can_follow_policy(&self) -> bool {
-        // The mirror is empty if the kernel could not be read: this machine's own addresses
-        // would be isolated.
-        let has_read = !self.kernel.mirror().addresses.is_empty();
-        if self.judges_later || !has_read || !self.nft.agrees_with_policy() {
+        if self.judges_later || !self.nft.agrees_with_policy() {
             return false;
         }
         let index = self.state.policy();
@@ -158,7 +154,7 @@ impl Reconcilers {
     fn plan_policy(&mut self, index: &mut PolicyIndex) -> Step {
         let network = self.planner.network().map(Arc::as_ref);
         self.policy.update_nodes(index, &self.state.read().nodes);
-        PolicyReconciler::update_local(index, &self.pods, network, self.kernel.mirror());
+        (self.policy).update_local(index, &self.pods, network, &self.kernel);
         self.policy.plan(index, Instant::now())
     }
 
@@ -171,7 +167,7 @@ impl Reconcilers {
         let links = self.pods.links(&self.kernel);
         let resync = due.has(ResyncTarget::Nftables);
         let mut policies = state.policy();
-        if let Some(index) = &policies {
+        if let Some(index) = &mut policies {
             outcome.merge(self.policy.mark(index, &mut self.pods));
         }
         let step = policies.as_mut().map(|index| self.plan_policy(index));

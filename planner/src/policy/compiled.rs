@@ -24,7 +24,7 @@ use super::desired::{Delta, Desired, Direction, Number, PerDirection};
 use super::identities::Identities;
 use super::index::Index;
 use super::labels::Kind;
-use super::local::{Local, LocalPod, PolicyKey};
+use super::local::{Local, LocalPod, LocalPods, PolicyKey};
 use super::peer_sets::{Networks, PeerSets};
 use super::pods::PodScope;
 use super::profiles::Profiles;
@@ -49,6 +49,8 @@ pub struct Compiled {
     started: bool,
     /// Whether a plan was made of it.
     planned: bool,
+    /// Whether there is a plan that nothing was looked at for.
+    open: bool,
     /// The pods that had the local addresses in the last plan.
     judged_for: BTreeMap<IpAddr, Option<LocalPod>>,
     /// This node's own addresses in the last plan.
@@ -114,9 +116,26 @@ impl Compiled {
         &self.kept
     }
 
-    /// Whether a plan was made.
-    pub fn is_planned(&self) -> bool {
-        self.planned
+    /// Whether a plan was made, an open one included.
+    pub fn has_plan(&self) -> bool {
+        self.planned || self.open
+    }
+
+    /// Whether the last plan is an open one.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Makes an open plan: of the local addresses only those are judged, and no policy is about
+    /// them, that belong to one of these pods, or to this node itself.
+    pub fn open(&mut self, local: &LocalPods, mut pods: BTreeMap<IpAddr, Option<LocalPod>>) {
+        pods.retain(|address, pod| local.pods.get(address) == Some(pod));
+        let judged = pods.keys().chain(&local.own);
+        self.tables.desired.judged = judged.copied().collect();
+        self.tables.desired.active = true;
+        self.judged_for = pods;
+        self.own.clone_from(&local.own);
+        self.open = true;
     }
 
     /// Whether the plan lets a flow between a local address and another one pass.
@@ -144,8 +163,9 @@ impl Compiled {
     /// Brings the elements up to date. None if all of them are new.
     pub fn update(&mut self, index: &mut Index) -> Option<Delta> {
         let first = !std::mem::replace(&mut self.planned, true);
+        let is_all_new = first && !std::mem::replace(&mut self.open, false);
         self.tables.desired.active = true;
-        self.tables.delta = (!first).then(Delta::default);
+        self.tables.delta = (!is_all_new).then(Delta::default);
         let identified = self.identify(index, first);
         self.judge(index);
         self.pair(&identified);
@@ -161,7 +181,7 @@ impl Compiled {
     /// Isolates local addresses that the last plan judged for another pod than the one that
     /// has them now, for a time in which there can be no new plan. None if there is none.
     pub fn withdraw(&mut self, index: &Index) -> Option<Delta> {
-        let local = index.local.as_ref().filter(|_| self.planned)?;
+        let local = index.local.as_ref().filter(|_| self.has_plan())?;
         let Desired { judged, .. } = &mut self.tables.desired;
         let mut delta = Delta::default();
         self.judged_for.retain(|address, pod| {

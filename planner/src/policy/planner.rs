@@ -7,13 +7,15 @@
 //! - a delta applied to the desired state before it is the desired state after it;
 //! - while it is not known which policies there are and what pods this node has, the last
 //!   plan *holds*: it stays, and an address that gets another pod meanwhile is isolated;
-//! - the first plan, and the first one after there was no policy, holds until every list
+//! - where the kernel has policies of an earlier run, the first plan holds until every list
 //!   of pods is known that a policy in force needs;
-//! - after that, a policy that needs a list which is not known yet *waits*. It holds back
+//! - where it has none, the first plan is *open* ([`PolicyPlanner::begin`]): every pod that was
+//!   there before may do all, and every other one is isolated;
+//! - after either, a policy that needs a list which is not known yet *waits*. It holds back
 //!   only the directions of the pods that it selects, as `compiled/waiting.rs` says; all
 //!   else goes on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use tweed_core::object::Event;
@@ -63,6 +65,8 @@ pub struct PolicyPlanner {
     held_policies: Vec<PolicyKey>,
     /// Whether it made no plan for that.
     holds_all: bool,
+    /// The pods that an open plan is to be made for.
+    begins_with: Option<BTreeMap<IpAddr, Option<LocalPod>>>,
 }
 
 impl PolicyPlanner {
@@ -76,7 +80,21 @@ impl PolicyPlanner {
             held: Vec::new(),
             held_policies: Vec::new(),
             holds_all: false,
+            begins_with: None,
         }
+    }
+
+    /// There are policies now, and the kernel has none: the next plan is an open one. These
+    /// pods had the local addresses before any ADD waited to be judged; what gets an address
+    /// after that is isolated until it is judged, whatever is not listed yet.
+    pub fn begin(&mut self, pods: BTreeMap<IpAddr, Option<LocalPod>>) {
+        self.begins_with = Some(pods);
+    }
+
+    /// Whether the last plan is an open one: no policy has come into force yet.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.compiled.is_open()
     }
 
     /// The kernel has policies of these kinds from before: no plan is made without such a
@@ -171,11 +189,13 @@ impl PolicyPlanner {
         self.held.clear();
         self.held_policies.clear();
         self.holds_all = false;
+        let opens = self.open();
         let missing = self.index.missing_policies();
         if !missing.is_empty() {
-            return self.hold(missing);
+            return self.hold(missing, opens);
         }
         if !self.index.any_policy() {
+            self.begins_with = None;
             let was_active = self.compiled.desired().active;
             self.compiled = Compiled::default();
             let planned = std::mem::replace(&mut self.planned, true);
@@ -187,13 +207,13 @@ impl PolicyPlanner {
         }
         let missing = self.index.missing_subjects();
         if !missing.is_empty() {
-            return self.hold(missing);
+            return self.hold(missing, opens);
         }
         self.compiled.select(&mut self.index);
-        if !self.compiled.is_planned() {
+        if !self.compiled.has_plan() {
             let missing = self.index.missing_peers(self.compiled.peers());
             if !missing.is_empty() {
-                return self.hold(missing);
+                return self.hold(missing, opens);
             }
         }
         self.planned = true;
@@ -203,16 +223,35 @@ impl PolicyPlanner {
             .collect();
         match self.compiled.update(&mut self.index) {
             None => Step::Full,
+            Some(_) if opens => Step::Full,
             Some(delta) if is_empty(&delta) => Step::Unchanged,
             Some(delta) => Step::Delta(delta),
         }
     }
 
+    /// Makes an open plan if it is time for one. Says whether it did.
+    fn open(&mut self) -> bool {
+        if self.compiled.has_plan() {
+            self.begins_with = None;
+        }
+        let local = self.index.local.as_ref();
+        let local = local.filter(|_| self.index.any_policy());
+        let (Some(local), true) = (local, self.begins_with.is_some()) else {
+            return false;
+        };
+        let pods = self.begins_with.take().unwrap_or_default();
+        self.compiled.open(local, pods);
+        true
+    }
+
     /// The last plan stays, but for addresses that have gone to other pods since: these
-    /// would be judged as the pods before them.
-    fn hold(&mut self, missing: Vec<String>) -> Step {
+    /// would be judged as the pods before them. Or it `opens`.
+    fn hold(&mut self, missing: Vec<String>, opens: bool) -> Step {
         self.held.clone_from(&missing);
         self.holds_all = true;
+        if opens {
+            return Step::Full;
+        }
         match self.compiled.withdraw(&self.index) {
             Some(delta) => Step::Delta(delta),
             None => Step::Hold(missing),

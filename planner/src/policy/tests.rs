@@ -1,6 +1,7 @@
 mod cases;
 mod fixture;
 mod names;
+mod open;
 mod properties;
 mod random;
 mod reuse;

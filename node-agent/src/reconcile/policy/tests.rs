@@ -32,6 +32,7 @@ fn reconciler(marker: PolicyMarker) -> PolicyReconciler {
         state: TableState::Unknown,
         held_since: BTreeMap::new(),
         dropped: Dropped::default(),
+        own: BTreeSet::new(),
     }
 }
 
@@ -198,18 +199,19 @@ fn what_is_held_for_long_is_told_though_a_plan_is_in_force() {
     let at = |seconds| start + Duration::from_secs(seconds);
     let run_dir = tempfile::tempdir().unwrap();
     let mut policies = reconciler(PolicyMarker::new(run_dir.path()));
+    let index = index();
     let (one, other) = ("one".to_owned(), "other".to_owned());
     policies.held_since = [(&one, start), (&other, at(20))]
         .map(|(text, since)| (text.clone(), (since, text.clone())))
         .into();
     for state in [TableState::Unknown, TableState::Behind] {
         policies.state = state;
-        assert_eq!(policies.told(start), [one.clone(), other.clone()]);
+        assert_eq!(policies.told(&index, start), [one.clone(), other.clone()]);
     }
     policies.state = TableState::InForce;
-    assert_eq!(policies.told(at(30)), [""; 0]);
-    assert_eq!(policies.told(at(31)), std::slice::from_ref(&one));
-    assert_eq!(policies.told(at(60)), [one, other]);
+    assert_eq!(policies.told(&index, at(30)), [""; 0]);
+    assert_eq!(policies.told(&index, at(31)), std::slice::from_ref(&one));
+    assert_eq!(policies.told(&index, at(60)), [one, other]);
 }
 
 #[test]
@@ -277,7 +279,7 @@ fn a_policy_that_waits_holds_back_no_pod_that_it_does_not_select() {
     assert_eq!(verdict(&policies, &index, 6), Verdict::Judged);
     let told = |seconds| {
         let at = now + Duration::from_secs(seconds);
-        policies.told(at)
+        policies.told(&index, at)
     };
     assert_eq!(told(30), [""; 0]);
     assert_eq!(told(31), [waits]);
@@ -289,7 +291,10 @@ fn a_policy_that_waits_holds_back_no_pod_that_it_does_not_select() {
     policies.plan(&mut index, now);
     policies.written(Some(&index));
     assert_eq!(verdict(&policies, &index, 5), Verdict::Judged);
-    assert_eq!(policies.told(now + Duration::from_secs(60)), [""; 0]);
+    assert_eq!(
+        policies.told(&index, now + Duration::from_secs(60)),
+        [""; 0]
+    );
 }
 
 /// As where jobs have a namespace each, and one begins every few seconds.
@@ -349,7 +354,7 @@ fn a_policy_that_waits_for_one_list_after_another_is_told_after_the_same_time() 
         } else {
             Vec::new()
         };
-        assert_eq!(policies.told(at), expected);
+        assert_eq!(policies.told(&index, at), expected);
         assert_eq!(index.planner.held(), [waits]);
         let scope = Collection::Pods(PodScope::Namespace(name.to_owned()));
         for event in [Event::<Pod>::Init, Event::InitDone] {

@@ -21,6 +21,7 @@ use tweed_planner::policy::PodScope;
 
 use super::Scene;
 use crate::node::{address, pod_cidr};
+use crate::traffic_pod::TrafficPod;
 
 /// What the kernel thread has, without its loop.
 struct Thread {
@@ -140,4 +141,48 @@ fn a_changed_policy_needs_no_reconcile_to_come_into_force() {
     assert!(thread.reconcilers.follow_policy());
     assert!(!a.connects(b, 80));
     assert!(!thread.reconcilers.can_follow_policy());
+}
+
+/// The first policy of the cluster comes, and nothing that it is about is listed: what runs goes
+/// on, and whatever is added is isolated.
+#[test]
+fn with_the_first_policy_new_pods_are_isolated_whatever_is_not_listed() {
+    let scene = Scene::new(&[]);
+    let (a, b) = (&scene.a, &scene.b);
+    let mut thread = Thread::new(&scene);
+    for event in [Event::Init, Event::InitApply(node()), Event::InitDone] {
+        thread.state.update(event);
+    }
+    let policies = Collection::NetworkPolicies;
+    thread.list::<NetworkPolicy>(&policies, Vec::new());
+    thread.list::<ClusterNetworkPolicy>(&Collection::ClusterNetworkPolicies, Vec::new());
+    thread.reconcile();
+    thread.reconcile();
+    assert!(a.connects(b, 80));
+
+    thread.apply(&policies, Event::Apply(policy("deny", Vec::new())));
+    thread.reconcile();
+    let c = TrafficPod::add(&scene.node, "c", 7);
+    assert!(
+        a.connects(b, 80),
+        "what runs is cut before it is known whom a policy is about"
+    );
+    assert!(!c.connects(b, 80), "a new pod sends before it is judged");
+    assert!(
+        !a.connects(&c, 80),
+        "a new pod is reached before it is judged"
+    );
+
+    let namespace = Namespace {
+        name: "default".to_owned(),
+        ..Namespace::default()
+    };
+    thread.list(&Collection::Namespaces, vec![namespace]);
+    let pods = vec![pod("a", 5), pod("b", 6), pod("c", 7)];
+    thread.list(&Collection::Pods(PodScope::Own), pods);
+    thread.reconcile();
+    assert!(!a.connects(b, 80) && !a.connects(&c, 80));
+    thread.apply::<NetworkPolicy>(&policies, Event::Delete(policy("deny", Vec::new()).key()));
+    thread.reconcile();
+    assert!(a.connects(&c, 80) && c.connects(b, 80));
 }

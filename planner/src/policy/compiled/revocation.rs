@@ -17,10 +17,13 @@ impl Compiled {
             return true;
         }
         let desired = &self.tables.desired;
-        let newly = |address: &IpAddr| delta.judged.added.contains_key(address);
+        // What was isolated was allowed nothing.
+        let was_judged = |address: &IpAddr| {
+            desired.judged.contains(address) && !delta.judged.added.contains_key(address)
+        };
         DIRECTIONS.into_iter().any(|direction| {
             let policed = delta.policed.get(direction);
-            let policed = policed.added.keys().filter(|address| !newly(address));
+            let policed = policed.added.keys().filter(|address| was_judged(address));
             let narrower =
                 |number: Number, address: IpAddr| !self.after(direction, address, number).is_all();
             let isolates = |address: &IpAddr| {
@@ -34,8 +37,7 @@ impl Compiled {
                 || self.narrows_pairs(delta, direction, identified)
                 || desired.policed.get(direction).iter().any(|address| {
                     let moved = identified.moved.iter();
-                    let stays = !newly(address);
-                    stays && { moved }.any(|(was, is)| {
+                    was_judged(address) && { moved }.any(|(was, is)| {
                         let before = self.before(delta, direction, *address, *was);
                         !before.is_subset(self.after(direction, *address, *is))
                     })

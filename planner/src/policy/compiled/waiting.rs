@@ -35,9 +35,10 @@ const MAX_NAMED: usize = 3;
 
 impl Compiled {
     /// Finds the lists of peers that are unlisted, and notes the local pods whose rules
-    /// may be others by that. Before the first plan there are none: that one waits for all.
+    /// may be others by that. Before there is a plan there are none: the first one waits for
+    /// all lists if it is not an open one.
     pub(super) fn find_unlisted(&mut self, index: &Index) {
-        let unlisted = match self.planned {
+        let unlisted = match self.has_plan() {
             true => self.unlisted_now(index),
             false => Unlisted::new(),
         };

@@ -58,6 +58,31 @@ impl Late {
         }
     }
 
+    /// The same, where the kernel has no policies, and what is known of Namespaces and of the
+    /// own pods has not come either, or has. The pods that can do all in the open plan.
+    fn begin(dice: &mut Dice) -> (Self, BTreeMap<IpAddr, LocalPod>) {
+        let mut late = Self::new(dice);
+        let policies = std::mem::take(&mut late.world.cluster.network_policies);
+        let cluster_policies = std::mem::take(&mut late.world.cluster.cluster_network_policies);
+        late.note();
+        late.world.cluster.network_policies = policies;
+        late.world.cluster.cluster_network_policies = cluster_policies;
+        let of_record = |address: IpAddr| (address, late.world.planner.local_pod(address).unwrap());
+        let records = late.world.local().into_iter().map(of_record);
+        let mut records: BTreeMap<_, _> = records
+            .map(|(address, pod)| (address, pod.cloned()))
+            .collect();
+        // An ADD that came with the policies.
+        records.retain(|_, _| !dice.chance(4));
+        late.world.planner.begin(records.clone());
+        let pods = records.into_iter();
+        (
+            late,
+            pods.filter_map(|(address, pod)| Some((address, pod?)))
+                .collect(),
+        )
+    }
+
     fn wanted(&self) -> BTreeSet<PodScope> {
         let wants = self.world.planner.wants();
         let peers: BTreeSet<PodScope> = match wants.peers {
@@ -219,12 +244,19 @@ proptest! {
     fn only_what_depends_on_a_list_that_is_missing_waits_for_it(
         seed in any::<u64>(),
         steps in 1..30usize,
+        begins in any::<bool>(),
     ) {
         let mut dice = Dice(seed);
-        let mut late = Late::new(&mut dice);
+        let (mut late, mut first) = match begins {
+            true => Late::begin(&mut dice),
+            false => (Late::new(&mut dice), BTreeMap::new()),
+        };
         for _ in 0..steps {
             let old = late.world.planner.desired().clone();
-            let was_judged = late.judged();
+            let mut was_judged = late.judged();
+            if !old.active {
+                was_judged.append(&mut first);
+            }
             let flows: Vec<_> = (0..60).filter_map(|_| flow(&late.world, &mut dice)).collect();
             for _ in 0..=dice.roll(2) {
                 late.world.change(&mut dice);
