@@ -315,6 +315,59 @@ fn a_node_of_110_pods_with_1000_policies_and_10000_peers() {
     );
 }
 
+/// Each of the policies here has a selector of namespaces of its own, which finds one.
+#[test]
+#[ignore = "prints figures for a person; it asserts nothing about them"]
+fn a_cluster_of_10000_namespaces() {
+    const SELECTORS: usize = 15;
+    let tenant = |number: usize| {
+        let keys = ["owner", "stage", "region", "cost-center", "class"];
+        let others = keys.map(|key| (key, format!("{key}-{}", number % 7)));
+        let own = [("tenant", format!("tenant-{number}"))];
+        Namespace {
+            name: format!("tenant-{number}"),
+            labels: labels(&[&others[..], &own[..]].concat()),
+        }
+    };
+    let mut planner = planner(0, 1, 0);
+    for number in 0..10_000 {
+        planner.apply_namespaces(Event::Apply(tenant(number)));
+    }
+    let of_tenant = |number: usize| NetworkPolicy {
+        ingress: vec![Rule {
+            peers: vec![Peer::Pods {
+                namespace: Some(selector(&[("tenant", format!("tenant-{number}"))])),
+                pod: None,
+            }],
+            ports: Vec::new(),
+        }],
+        egress: Vec::new(),
+        ..policy(number)
+    };
+    for number in 0..SELECTORS {
+        planner.apply_network_policies(Event::Apply(of_tenant(number)));
+    }
+    assert_eq!(planner.plan(), Step::Full);
+    measure(
+        "one of 10,000 namespaces gets other labels",
+        &mut planner,
+        50,
+        |planner, number| {
+            let mut namespace = tenant(5_000 + number);
+            namespace.labels.insert("a".to_owned(), "b".to_owned());
+            planner.apply_namespaces(Event::Apply(namespace));
+        },
+    );
+    measure("a policy changes", &mut planner, 50, |planner, number| {
+        let mut policy = of_tenant(number % SELECTORS);
+        policy.ingress[0].ports = vec![Port {
+            protocol: "TCP".to_owned(),
+            port: PortMatch::Range(80 + number as u16, 80 + number as u16),
+        }];
+        planner.apply_network_policies(Event::Apply(policy));
+    });
+}
+
 #[test]
 #[ignore = "prints figures for a person; it asserts nothing about them"]
 fn the_index_of_150000_pods() {

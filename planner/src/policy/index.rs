@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::network_policy::NetworkPolicy;
-use tweed_core::object::selector::Labels;
+use tweed_core::object::selector::{LabelSelector, Labels};
 use tweed_core::object::{Object, ObjectKey};
 
 use super::labels::Kind;
@@ -53,6 +53,15 @@ pub fn namespace_labels(namespace: &Namespace) -> Labels {
     let mut labels = namespace.labels.clone();
     labels.insert(Namespace::NAME_LABEL.to_owned(), namespace.name.clone());
     labels
+}
+
+/// Whether a selector of namespaces selects this one. It copies no labels: with many Namespaces
+/// it is asked for each of them and each selector, at each change of one.
+pub fn selects_namespace(selector: &LabelSelector, namespace: &Namespace) -> bool {
+    selector.selects_by(|key| match key {
+        Namespace::NAME_LABEL => Some(namespace.name.as_str()),
+        _ => namespace.labels.get(key).map(String::as_str),
+    })
 }
 
 impl Index {
@@ -170,7 +179,7 @@ impl Index {
             Namespaces::Named(name) => vec![name.clone()],
             Namespaces::Selected(selector) => {
                 let all = self.namespaces.objects().iter();
-                let selected = all.filter(|one| selector.selects(&namespace_labels(one)));
+                let selected = all.filter(|one| selects_namespace(selector, one));
                 selected.map(|one| one.name.clone()).collect()
             }
         };

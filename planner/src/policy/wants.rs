@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use tweed_core::object::namespace::Namespace;
 
-use super::index::namespace_labels;
+use super::index::selects_namespace;
 use super::pods::PodScope;
 use super::rules::{Atom, Namespaces};
 
@@ -62,7 +62,7 @@ pub fn peers<'a, N: Iterator<Item = &'a Namespace>>(
             }
             Namespaces::Selected(selector) => {
                 for namespace in all() {
-                    if selector.selects(&namespace_labels(namespace)) {
+                    if selects_namespace(selector, namespace) {
                         names.insert(namespace.name.clone());
                     }
                     if names.len() > limit {
