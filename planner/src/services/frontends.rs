@@ -63,10 +63,16 @@ pub struct Available {
 }
 
 impl Outcome {
-    /// Decides by the traffic policies. `groups` are those of the port that its frontends
-    /// need: where one is missing, no frontend leads to it, and the flows of nobody are
-    /// dropped.
-    pub fn new(spec: &Spec, groups: &PerScope<Option<Target>>, available: Available) -> Self {
+    /// Decides by the traffic policies, in a family: where the Service is not reached from
+    /// outside in it, there is no policy for that. `groups` are those of the port that its
+    /// frontends need: where one is missing, no frontend leads to it, and the flows of nobody
+    /// are dropped.
+    pub fn new(
+        spec: &Spec,
+        family: Family,
+        groups: &PerScope<Option<Target>>,
+        available: Available,
+    ) -> Self {
         let by_policy = |is_local: bool| match available {
             Available {
                 anywhere: false, ..
@@ -78,7 +84,7 @@ impl Outcome {
         Self {
             internal: by_policy(spec.internal_local),
             external: by_policy(false),
-            outside: by_policy(spec.external_local),
+            outside: by_policy(spec.external_local && spec.is_external(family)),
             tracked: None,
             crowded: None,
         }

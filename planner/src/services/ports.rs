@@ -280,7 +280,7 @@ impl Ports {
             local: fill(Scope::Local, &choice.local),
         };
         drop_unused(tables, planned, &choice);
-        let mut outcome = Outcome::new(spec, &targets, available);
+        let mut outcome = Outcome::new(spec, planned.family, &targets, available);
         outcome.crowded = crowded;
         outcome.tracked = tracked;
         outcome

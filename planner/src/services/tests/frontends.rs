@@ -221,6 +221,12 @@ fn a_service_port_is_without_local_endpoints_if_others_have_them_and_the_policy_
     }
     let pending = Some(Event::Apply(service.clone()));
     assert_eq!(without(pending, Some(slice("s", both()))), (0, 0));
+    // One that nobody reaches from outside has no flows from there that could be lost.
+    assert_eq!(without(None, Some(elsewhere())), (0, 0));
+    service.load_balancer_ips = texts(&["203.0.113.1"]);
+    assert_eq!(without(Some(Event::Apply(service.clone())), None), (0, 1));
+    service.load_balancer_ips = texts(&["2001:db8::1"]);
+    assert_eq!(without(Some(Event::Apply(service.clone())), None), (0, 0));
     assert_eq!(without(Some(Event::Delete(service.key())), None), (0, 0));
 }
 
