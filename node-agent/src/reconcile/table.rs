@@ -193,6 +193,9 @@ impl Reconcilers {
         self.keeps_table = network.is_some() || serves && !self.nft.has_local_cidrs();
         let has_network = network.is_some() || !self.keeps_table;
         self.metrics.service_sync.set_network(has_network);
+        if !self.keeps_table {
+            self.metrics.service_sync.waits(Instant::now());
+        }
         if self.keeps_table {
             let table = (self.nft).reconcile(&self.planner, network, &links, targets, resync);
             // What was refused may be Services alone.

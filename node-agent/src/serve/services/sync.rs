@@ -261,6 +261,15 @@ impl ServiceSync {
         self.inner().pending.since = None;
     }
 
+    /// What is planned is not to be written yet, as the table that an earlier run has left
+    /// stays until the node has a network. That is not the kernel being late: the time begins
+    /// anew.
+    pub fn waits(&self, now: Instant) {
+        let mut inner = self.inner();
+        inner.pending.since = inner.pending.since.map(|_| now);
+        inner.planned.since = inner.planned.since.map(|_| now);
+    }
+
     /// All that was heard is in the plan.
     pub fn planned(&self) {
         self.metrics.sync_proxy_rules_service_changes_pending.set(0);

@@ -93,6 +93,21 @@ fn a_write_that_fails_is_late_too_until_it_succeeds() {
 }
 
 #[test]
+fn what_waits_for_the_nodes_network_is_late_a_minute_after_it_could_be_written() {
+    let mut agent = Agent::start();
+    let minute = Duration::from_secs(60);
+    agent.hear(&Event::Apply(Service::default()), true);
+    agent.sync.planned();
+    agent.now += minute;
+    agent.sync.waits(agent.now);
+    assert!(agent.is_in_time_after(minute - Duration::from_millis(1)));
+    assert!(!agent.is_in_time_after(minute));
+    agent.write();
+    agent.sync.waits(agent.now);
+    assert!(agent.is_in_time_after(minute), "nothing waits");
+}
+
+#[test]
 fn a_change_that_the_kernel_has_already_waits_for_no_write() {
     let agent = Agent::start();
     agent.hear(&Event::Apply(slice(lately(&agent))), true);
