@@ -6,8 +6,8 @@
 //! sets have to be replaced, and the elements stay where they are.
 //!
 //! The elements of the sets of one provider fit each other and nothing else. If one of these
-//! sets is missing, another version may have filled the others: they are replaced, in the same
-//! transaction. Lists of networks mean the same whatever is in the others, and stay: the
+//! sets is missing, or is not known to be untouched, another version may have filled the others:
+//! they are replaced, in the same transaction. Lists of networks mean the same whatever is in the others, and stay: the
 //! kernel shows new elements of sets of ranges only some time after the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,8 +25,8 @@ use crate::observe::digests;
 use crate::table::{Present, Set, Skeleton, Stale};
 
 /// Looks at the table of this skeleton, in which the rules of the chains in `unchanged` are as
-/// the skeleton has them. None if its sets cannot all be kept: one is not
-/// known to be untouched, or somebody has put an object of another kind into the table.
+/// the skeleton has them. None if it cannot be told what there is: somebody has put an object of
+/// another kind into the table.
 pub(super) fn look(
     socket: &mut Socket,
     skeleton: &Skeleton,
@@ -95,11 +95,13 @@ fn sort(
             present.stale_sets.push(stale(name, set));
             continue;
         };
-        let known = known.get(&name)?;
-        if known.version != declared.version() || digests.get(&name) != Some(&known.digest) {
-            return None;
+        let is_untouched = known.get(&name).is_some_and(|known| {
+            known.version == declared.version() && digests.get(&name) == Some(&known.digest)
+        });
+        match is_untouched {
+            true => drop(present.sets.insert(name)),
+            false => present.stale_sets.push(stale(name, set)),
         }
-        present.sets.insert(name);
     }
     let (there, missing): (Vec<&Set>, Vec<&Set>) = (skeleton.sets.iter())
         .filter(|set| set.is_provided())
@@ -117,7 +119,8 @@ fn sort(
             present.stale_sets.push(stale(name.to_owned(), set));
         }
     }
-    if torn.is_empty() {
+    let is_made_again = |stale: &Stale| skeleton.sets.iter().any(|set| set.name == stale.name);
+    if !present.stale_sets.iter().any(is_made_again) {
         // Otherwise rules name sets that are made again.
         let is_there = |name: &&String| chains.contains(*name);
         present.kept_chains = unchanged.iter().filter(is_there).cloned().collect();

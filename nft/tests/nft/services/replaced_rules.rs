@@ -1,10 +1,11 @@
 //! What becomes of Services while the rules of others in their table change.
 
 use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tweed_core::family::Family;
-use tweed_nft::inet_tweed::{Components, Refused, Wanted};
+use tweed_nft::inet_tweed::{Components, Refused, Table, Wanted};
 use tweed_planner::services::desired::{AFFINITY_BLOCK, FIRST_AFFINITY, Target};
 
 use super::lab::{FAMILIES, Lab, NEIGHBOUR, POD, SERVICE, Servers};
@@ -131,16 +132,7 @@ fn rules_that_come_while_others_change_their_own_do_not_cost_the_sets() {
         .endpoints(group(0), &[endpoint(NEIGHBOUR.of(Family::V4), REAL)]);
     lab.reconcile(&plan);
     let folder = tempfile::tempdir().unwrap();
-    let nft = folder.path().join("nft");
-    let others = folder.path().join("others").display().to_string();
-    write_script(
-        &nft,
-        &format!(
-            "#!/bin/sh\nnft \"$@\" || exit\n\
-             [ -e {others} ] || {{ touch {others}; nft add table inet others; }}\n"
-        ),
-    );
-    lab.0.restart_with(&nft);
+    lab.0.restart_with(&nft_beside_others(folder.path()));
     let map = || {
         lab.0
             .node
@@ -155,4 +147,46 @@ fn rules_that_come_while_others_change_their_own_do_not_cost_the_sets() {
     assert!(lab.replan(&with_affinity).changed > 0);
     assert!(folder.path().join("others").exists());
     assert_eq!(map(), before);
+
+    // The sets of policy are new too, and are made again when it cannot be told whether these
+    // are the ones that were loaded.
+    let folder = tempfile::tempdir().unwrap();
+    lab.0.restart_with(&nft_beside_others(folder.path()));
+    let pods = FAMILIES.map(|family| POD.of(family));
+    let policies = PolicyPlan::new(&pods).0;
+    let judged = policies.judged.len();
+    let with_policy = move |table: &mut Table| {
+        let components = Components {
+            policy: Wanted::As(&policies),
+            log: false,
+            services: Wanted::As(&with_affinity.0),
+        };
+        table.reconcile_all(&ruleset(), &components, false).unwrap()
+    };
+    assert!(lab.0.with(with_policy).changed > 0);
+    assert!(folder.path().join("others").exists());
+    assert_eq!(map(), before);
+    let of_policy = |set: &str| lab.0.node.sh(format!("nft list set inet tweed {set}"));
+    let elements = ["policy_judged4", "policy_judged6"].map(of_policy);
+    assert_eq!(judged, 2);
+    assert!(
+        elements.iter().all(|set| set.contains("elements")),
+        "{elements:?}"
+    );
+}
+
+/// A program `nft` that changes a table of others as soon as it has loaded the first script.
+fn nft_beside_others(folder: &Path) -> PathBuf {
+    let (nft, others) = (
+        folder.join("nft"),
+        folder.join("others").display().to_string(),
+    );
+    write_script(
+        &nft,
+        &format!(
+            "#!/bin/sh\nnft \"$@\" || exit\n\
+             [ -e {others} ] || {{ touch {others}; nft add table inet others; nft delete table inet others; }}\n"
+        ),
+    );
+    nft
 }
