@@ -1,6 +1,6 @@
 //! What of this machine is in tweed's way: the kernel's version, other tables that
-//! drop packets of pods or of the overlay, other CNI
-//! configs, routing rules that hide the routes to pods, other programs that serve
+//! drop packets of pods or of the overlay, other CNI configs, plugins that cannot be
+//! looked at, routing rules that hide the routes to pods, other programs that serve
 //! Services.
 //!
 //! Each module looks at one thing and gives problems
@@ -8,6 +8,7 @@
 //! The agent asks while it runs, `tweed-install check` once.
 
 pub mod cni_configs;
+pub mod cni_plugins;
 mod extension;
 pub mod iptables_legacy;
 pub mod kernel_version;

@@ -3,6 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use tweed_core::problem::{Effect, Problem, ProblemKind};
+use tweed_diagnosis::cni_plugins;
 
 use super::{Outcome, ok};
 use crate::plugins::PLUGINS;
@@ -20,7 +21,7 @@ const REFERENCE: [(&str, &str); 2] = [
 
 pub(super) fn find(bin_dir: &Path) -> Vec<Outcome> {
     let own = PLUGINS.map(|name| {
-        judge(bin_dir, name, || {
+        judge(bin_dir, name, "no pod can be added", || {
             let message = format!("{name} is not in {}", bin_dir.display());
             Problem::new(ProblemKind::PluginMissing, name, message).with_cure(
                 "`tweed-install host` or tweed's pod installs it; if it did, the runtime uses \
@@ -29,18 +30,18 @@ pub(super) fn find(bin_dir: &Path) -> Vec<Outcome> {
         })
     });
     let reference = REFERENCE.map(|(name, without)| {
-        judge(bin_dir, name, || {
+        judge(bin_dir, name, without, || {
             let message = format!("{name} is not in {}: {without}", bin_dir.display());
             Problem::new(ProblemKind::PortmapMissing, name, message).with_cure(
-                "install the reference plugins (Debian: containernetworking-plugins, and link them \
-                 from /usr/lib/cni)",
+                "install the reference plugins (Debian: containernetworking-plugins, and copy them \
+                 from /usr/lib/cni: what a link leads to is not seen from tweed's pod)",
             )
         })
     });
     own.into_iter().chain(reference).collect()
 }
 
-fn judge(bin_dir: &Path, name: &str, missing: impl FnOnce() -> Problem) -> Outcome {
+fn judge(bin_dir: &Path, name: &str, without: &str, missing: impl FnOnce() -> Problem) -> Outcome {
     let path = bin_dir.join(name);
     match fs::metadata(&path) {
         Ok(file) if file.is_file() && file.permissions().mode() & ANY_EXECUTE != 0 => {
@@ -53,7 +54,10 @@ fn judge(bin_dir: &Path, name: &str, missing: impl FnOnce() -> Problem) -> Outco
                 .with_effect(Effect::NewPods)
                 .with_cure(format!("run `chmod 755 {path}`, or install it again")))
         }
-        Err(_) => Err(missing()),
+        Err(_) => Err(match cni_plugins::missing_target(&path) {
+            Some(target) => cni_plugins::link_leads_nowhere(&path, &target, without),
+            None => missing(),
+        }),
     }
 }
 
@@ -72,7 +76,14 @@ mod tests {
         };
         write("tweed", 0o755);
         write("tweed-ipam", 0o644);
-        let levels: Vec<Level> = find(dir.path()).iter().map(Level::of).collect();
+        let elsewhere = dir.path().join("elsewhere/portmap");
+        std::os::unix::fs::symlink(&elsewhere, dir.path().join("portmap")).unwrap();
+        let findings = find(dir.path());
+        let portmap = findings[2].as_ref().unwrap_err();
+        let link = format!("is a link to {}, which", elsewhere.display());
+        assert!(portmap.message.contains(&link), "{portmap}");
+        assert!(portmap.cure.starts_with("copy the program"), "{portmap}");
+        let levels: Vec<Level> = findings.iter().map(Level::of).collect();
         let expected = [Level::Ok, Level::Error, Level::Warning, Level::Warning];
         assert_eq!(levels, expected);
     }

@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 use tokio::time::timeout;
 use tweed_cni::CniVersion;
+use tweed_diagnosis::cni_plugins;
 
 /// Maximum time for an answer to VERSION. A plugin does nothing else for it, so
 /// it normally takes milliseconds.
@@ -34,6 +35,10 @@ pub(super) enum Answer {
     Late(String),
     /// What is there is no plugin that runs on this machine, and why.
     Broken(String),
+    /// It is a symbolic link to this path, which the agent does not see. The runtime may.
+    Unseen(PathBuf),
+    /// It is there, but not the program that loads it. The runtime may have that.
+    NoLoader,
     /// The CNI versions that both it and tweed support.
     Versions(BTreeSet<CniVersion>),
 }
@@ -84,11 +89,14 @@ impl Plugins {
             }
         }
         self.asked.extend(join_all(questions).await);
-        let answer = |path| match self.asked.get(path) {
+        paths.iter().map(|path| self.answer(path)).collect()
+    }
+
+    fn answer(&self, path: &Path) -> Answer {
+        match self.asked.get(path) {
             Some(asked) => asked.answer.clone(),
-            None => Answer::Missing,
-        };
-        paths.iter().map(answer).collect()
+            None => cni_plugins::missing_target(path).map_or(Answer::Missing, Answer::Unseen),
+        }
     }
 
     fn known(&self, path: &Path, file: Stamp) -> Option<&Asked> {
@@ -103,6 +111,9 @@ async fn question(path: &Path, file: Stamp, limit: Duration) -> (PathBuf, Asked)
     let (answer, again) = match timeout(limit, run_version(path)).await {
         Ok(Ok(versions)) => (Answer::Versions(versions), None),
         Ok(Err(error)) if error.may_pass() => late(error.to_string()),
+        Ok(Err(AskError::Run(error))) if error.kind() == io::ErrorKind::NotFound => {
+            (Answer::NoLoader, Some(ASK_AGAIN))
+        }
         Ok(Err(error)) => (Answer::Broken(error.to_string()), Some(ASK_AGAIN)),
         Err(_) => late(format!("no answer within {limit:?}")),
     };
@@ -120,6 +131,8 @@ impl Asked {
     }
 }
 
+/// What is at `path`, through symbolic links: a plugin is replaced when what its link leads to
+/// is.
 fn stamp(path: &Path) -> Option<Stamp> {
     let metadata = std::fs::metadata(path)
         .ok()
@@ -274,6 +287,34 @@ mod tests {
                 panic!("{answer:?}");
             };
             assert!(why.contains("not that of a CNI plugin"), "{why}");
+        });
+    }
+
+    /// As in the agent's container, which has neither the folder that a plugin is a link into,
+    /// nor the shell or the C library of the host.
+    #[test]
+    fn a_plugin_that_only_the_host_can_run_is_not_broken() {
+        let dir = tempfile::tempdir().unwrap();
+        let (linked, path) = (dir.path().join("lib/portmap"), dir.path().join("portmap"));
+        std::os::unix::fs::symlink(&linked, &path).unwrap();
+        let elsewhere = dir.path().join("bandwidth");
+        plugin(&elsewhere, "exit 1");
+        let line = r#"sed -i '1s|.*|#!/nowhere/sh|' "$1""#;
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", line, "sh"]).arg(&elsewhere);
+        assert!(shell.status().unwrap().success());
+        runtime().block_on(async {
+            let mut plugins = Plugins::default();
+            let answers = plugins.ask(&[path.clone(), elsewhere]).await;
+            assert_eq!(answers, [Answer::Unseen(linked.clone()), Answer::NoLoader]);
+
+            std::fs::create_dir(dir.path().join("lib")).unwrap();
+            let script = r#"echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}'"#;
+            plugin(&linked, script);
+            assert_eq!(ask(&mut plugins, &path).await, versions(&["1.0.0"]));
+            // What the link leads to is replaced, as by an upgrade of the host's package.
+            plugin(&linked, &script.replace("[\"1.0.0\"]", "[\"0.4.0\"]"));
+            assert_eq!(ask(&mut plugins, &path).await, versions(&["0.4.0"]));
         });
     }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tweed_core::atomic_file::ReplaceError;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
+use tweed_diagnosis::cni_plugins;
 
 use super::{TWEED, plugins::Answer};
 
@@ -17,6 +18,15 @@ pub(super) fn of_plugins(
     let problem = |(name, answer): &(&'static str, Answer)| match answer {
         Answer::Missing if *name == TWEED && had_plugin => Some(gone(&bin_dir.join(name))),
         Answer::Missing => missing(&bin_dir.join(name), name),
+        Answer::Unseen(target) => Some(cni_plugins::link_leads_nowhere(
+            &bin_dir.join(name),
+            target,
+            without(name),
+        )),
+        Answer::NoLoader => {
+            let path = bin_dir.join(name);
+            Some(cni_plugins::loader_is_missing(&path, without(name)))
+        }
         Answer::Late(why) | Answer::Broken(why) => Some(unusable(&bin_dir.join(name), why)),
         Answer::Versions(versions) if versions.is_empty() => Some(unusable(
             &bin_dir.join(name),
@@ -25,6 +35,15 @@ pub(super) fn of_plugins(
         Answer::Versions(_) => None,
     };
     answers.iter().filter_map(problem).collect()
+}
+
+/// What follows if the agent cannot ask a plugin for its versions.
+fn without(name: &str) -> &'static str {
+    match name {
+        "portmap" => "it is not chained, and the hostPort of pods does nothing",
+        "bandwidth" => "it is not chained, and the bandwidth of pods is not limited",
+        _ => "its versions are not known",
+    }
 }
 
 fn missing(path: &Path, name: &str) -> Option<Problem> {
@@ -99,5 +118,31 @@ mod tests {
         let silent = Answer::Late("no answer within 2s".to_owned());
         let answers = [("tweed", good), ("portmap", old), ("bandwidth", silent)];
         assert_eq!(kinds(&answers), ["plugin-unusable", "plugin-unusable"]);
+    }
+
+    #[test]
+    fn what_the_agent_does_not_see_is_not_called_broken() {
+        let target = "/usr/lib/cni/portmap".into();
+        let answers = [
+            ("portmap", Answer::Unseen(target)),
+            ("bandwidth", Answer::NoLoader),
+        ];
+        let problems = of_plugins(Path::new("/opt/cni/bin"), &answers, false);
+        for (problem, parts) in problems.iter().zip([
+            [
+                "a link to /usr/lib/cni/portmap",
+                "hostPort",
+                "see /usr/lib/cni ",
+            ],
+            ["the program that loads", "bandwidth", "statically linked"],
+        ]) {
+            assert_eq!(problem.kind, ProblemKind::PluginUnusable);
+            let text = problem.to_string();
+            for part in parts {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+            assert!(text.contains("agentSees"), "{text}");
+        }
+        assert_eq!(problems.len(), 2);
     }
 }

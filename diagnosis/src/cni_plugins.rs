@@ -1,0 +1,98 @@
+//! CNI plugins that whoever asks cannot look at, although the runtime may run them: what a
+//! symbolic link leads to, or the program that loads a plugin, may be on the host and not in
+//! the container of the agent.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use tweed_core::problem::{Problem, ProblemKind};
+
+/// As many links as the kernel follows for one path.
+const LINKS_MAX: usize = 40;
+
+/// The first path that does not exist on the way of the symbolic links from `path`; none if
+/// `path` is no link, or leads to a file.
+#[must_use]
+pub fn missing_target(path: &Path) -> Option<PathBuf> {
+    let mut at = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let is_link = match fs::symlink_metadata(&at) {
+            Ok(found) => found.is_symlink(),
+            Err(error) if error.kind() == ErrorKind::NotFound && at != path => return Some(at),
+            Err(_) => return None,
+        };
+        if !is_link {
+            return None;
+        }
+        let target = fs::read_link(&at).ok()?;
+        at = at.parent().unwrap_or(Path::new("/")).join(target);
+    }
+    None
+}
+
+/// The plugin at `path` is a link to `target`, which does not exist for who asks. `without`
+/// says what follows.
+#[must_use]
+pub fn link_leads_nowhere(path: &Path, target: &Path, without: &str) -> Problem {
+    let folder = target.parent().unwrap_or(target).display();
+    let message = format!(
+        "{} is a link to {}, which is not seen from here, whatever is on the host: {without}",
+        path.display(),
+        target.display()
+    );
+    unusable(path, message).with_cure(format!(
+        "copy the program to {} in place of the link, or let the agent see {folder} (its pod: \
+         mount it at the same path, by the chart's value agentSees)",
+        path.display()
+    ))
+}
+
+/// The kernel finds the plugin at `path`, but not the program that loads it. `without` says
+/// what follows.
+#[must_use]
+pub fn loader_is_missing(path: &Path, without: &str) -> Problem {
+    let message = format!(
+        "the program that loads {} (an ELF interpreter, or that of a script) is not seen from \
+         here, whatever is on the host: {without}",
+        path.display()
+    );
+    unusable(path, message).with_cure(
+        "replace it by a statically linked one, as the releases of the reference plugins have it, \
+         or let the agent see its loader (its pod: mount the loader's folder at the same path, by \
+         the chart's value agentSees)",
+    )
+}
+
+fn unusable(path: &Path, message: String) -> Problem {
+    let path = path.display().to_string();
+    Problem::new(ProblemKind::PluginUnusable, path, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_is_followed_to_what_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("file"), "").unwrap();
+        symlink("file", at("good")).unwrap();
+        symlink(at("nowhere/portmap"), at("second")).unwrap();
+        symlink("second", at("first")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        assert_eq!(missing_target(&at("first")), Some(at("nowhere/portmap")));
+        for name in ["file", "good", "loop", "missing"] {
+            assert_eq!(missing_target(&at(name)), None, "{name}");
+        }
+        let problem = link_leads_nowhere(&at("first"), &at("nowhere/portmap"), "no hostPort");
+        let folder = at("nowhere").display().to_string();
+        assert!(
+            problem.cure.contains(&format!("see {folder} ")),
+            "{problem}"
+        );
+    }
+}
