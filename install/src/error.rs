@@ -38,6 +38,29 @@ pub enum InstallError {
         /// What is wrong with it.
         why: String,
     },
+    /// A folder is on a read-only file system, and may be another one.
+    #[error("{}; {cure}", .error)]
+    ReadOnly {
+        /// What failed.
+        error: FileError,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// A flag cannot be used.
+    #[error("{0}")]
+    Flag(String),
+    /// A file that a person has edited does not say what flags do.
+    #[error(
+        "{} was edited, and so is not replaced, but does not say what the flags do: change it by \
+         hand ({lacking}), or leave the flags out",
+        path.display()
+    )]
+    Edited {
+        /// The file.
+        path: PathBuf,
+        /// The lines that it lacks.
+        lacking: String,
+    },
     /// The kernel refused a change, over rtnetlink.
     #[error(transparent)]
     Kernel(#[from] tweed_netlink::Error),
@@ -173,6 +196,17 @@ impl From<InstanceLockError> for InstallError {
 }
 
 impl InstallError {
+    /// The same with another cure, if it is about a read-only file system.
+    #[must_use]
+    pub fn or_elsewhere(self, cure: &'static str) -> Self {
+        match self {
+            Self::File(error) if error.source.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                Self::ReadOnly { error, cure }
+            }
+            other => other,
+        }
+    }
+
     /// For `map_err` on an operation on a file.
     pub(crate) fn file(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let on = FileError::on(operation, path);
@@ -195,9 +229,7 @@ impl InstallError {
 /// A cure, if the system's message does not suggest one.
 fn cure(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::ReadOnlyFilesystem => {
-            "; mount it writable (in a pod: without readOnly), or give another folder"
-        }
+        io::ErrorKind::ReadOnlyFilesystem => "; mount it writable",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space on it",
         io::ErrorKind::PermissionDenied => {
             "; run it as root or, without capabilities, as the owner of the folder"

@@ -129,6 +129,8 @@ impl Action {
     pub const REMOVE: Self = Self("remove", "removed");
     /// A file is created or replaced.
     pub const INSTALL: Self = Self("install", "installed");
+    /// A folder is made.
+    pub const MAKE: Self = Self("make", "made");
     /// Something gets its former value back.
     pub const RESTORE: Self = Self("restore", "restored");
     /// Something is moved aside.

@@ -16,6 +16,7 @@ pub mod check;
 pub mod cli;
 pub mod digest;
 pub mod displaced;
+mod environment_file;
 pub mod error;
 pub mod host;
 pub mod journal;

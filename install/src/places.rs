@@ -1,5 +1,7 @@
-//! The folders of a node.
+//! The folders of a node. A folder that no flag names is that which the agent of this machine
+//! has by its environment file, or else the default: so agent, check and uninstall agree.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,24 +10,33 @@ use tweed_core::paths::{
     DEFAULT_SYSCTL_DIR,
 };
 
+use crate::{environment_file, error::InstallError};
+
+/// The agent's flags on a machine without Kubernetes.
+pub(crate) const ENVIRONMENT: &str = "/etc/tweed/agent.env";
+/// The variables of the folders that the agent has too.
+pub(crate) const CNI_CONF_DIR: &str = "TWEED_CNI_CONF_DIR";
+pub(crate) const CNI_BIN_DIR: &str = "TWEED_CNI_BIN_DIR";
+pub(crate) const RUN_DIR: &str = "TWEED_RUN_DIR";
+
 /// The folders, as typed. Names, variables and defaults are the agent's.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Folders")]
 pub struct PlaceArgs {
-    /// Folder of the runtime's network configs
-    #[arg(long, env = "TWEED_CNI_CONF_DIR", value_name = "DIR", value_parser = folder,
-          default_value = DEFAULT_CNI_CONF_DIR)]
-    cni_conf_dir: PathBuf,
+    /// Folder of the runtime's network configs; if not given, that of
+    /// /etc/tweed/agent.env, or /etc/cni/net.d
+    #[arg(long, env = CNI_CONF_DIR, value_name = "DIR", value_parser = folder)]
+    cni_conf_dir: Option<PathBuf>,
 
-    /// Folder of the runtime's CNI plugins
-    #[arg(long, env = "TWEED_CNI_BIN_DIR", value_name = "DIR", value_parser = folder,
-          default_value = DEFAULT_CNI_BIN_DIR)]
-    cni_bin_dir: PathBuf,
+    /// Folder of the runtime's CNI plugins; if not given, that of
+    /// /etc/tweed/agent.env, or /opt/cni/bin
+    #[arg(long, env = CNI_BIN_DIR, value_name = "DIR", value_parser = folder)]
+    cni_bin_dir: Option<PathBuf>,
 
-    /// Folder of the state of agent and plugin
-    #[arg(long, env = "TWEED_RUN_DIR", value_name = "DIR", value_parser = folder,
-          default_value = DEFAULT_RUN_DIR)]
-    run_dir: PathBuf,
+    /// Folder of the state of agent and plugin; if not given, that of
+    /// /etc/tweed/agent.env, or /run/tweed
+    #[arg(long, env = RUN_DIR, value_name = "DIR", value_parser = folder)]
+    run_dir: Option<PathBuf>,
 
     /// Folder of the network's sysctls; not below --root
     #[arg(long, env = "TWEED_SYSCTL_DIR", value_name = "DIR", value_parser = folder,
@@ -42,6 +53,27 @@ pub struct PlaceArgs {
     #[arg(long, env = "TWEED_ROOT", value_name = "DIR", value_parser = folder,
           default_value = "/")]
     root: PathBuf,
+}
+
+/// The folders that the agent has too, as it sees them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folders {
+    /// Network configs.
+    pub cni_conf_dir: PathBuf,
+    /// Plugins.
+    pub cni_bin_dir: PathBuf,
+    /// State of agent and plugin.
+    pub run_dir: PathBuf,
+}
+
+impl Default for Folders {
+    fn default() -> Self {
+        Self {
+            cni_conf_dir: DEFAULT_CNI_CONF_DIR.into(),
+            cni_bin_dir: DEFAULT_CNI_BIN_DIR.into(),
+            run_dir: DEFAULT_RUN_DIR.into(),
+        }
+    }
 }
 
 /// The folders, resolved.
@@ -62,24 +94,58 @@ pub struct Places {
 
 impl PlaceArgs {
     /// The folders below the root.
-    #[must_use]
-    pub fn resolve(&self) -> Places {
-        Places {
-            cni_conf_dir: below(&self.root, &self.cni_conf_dir),
-            cni_bin_dir: below(&self.root, &self.cni_bin_dir),
-            run_dir: below(&self.root, &self.run_dir),
+    ///
+    /// # Errors
+    /// The agent's environment file is there and cannot be read.
+    pub fn resolve(&self) -> Result<Places, InstallError> {
+        let folders = self.folders()?;
+        Ok(Places {
+            cni_conf_dir: below(&self.root, &folders.cni_conf_dir),
+            cni_bin_dir: below(&self.root, &folders.cni_bin_dir),
+            run_dir: below(&self.root, &folders.run_dir),
             sysctl_dir: self.sysctl_dir.clone(),
             boot_id_file: self.boot_id_file.clone(),
             root: self.root.clone(),
-        }
+        })
+    }
+
+    /// The folders that the agent has too, as it sees them.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn folders(&self) -> Result<Folders, InstallError> {
+        let path = below(&self.root, Path::new(ENVIRONMENT));
+        let text = InstallError::if_exists("read", &path, fs::read_to_string(&path))?;
+        let text = text.unwrap_or_default();
+        let pick = |given: &Option<PathBuf>, variable, default: PathBuf| {
+            let of_agent = || folder(environment_file::value(&text, variable)?).ok();
+            given.clone().or_else(of_agent).unwrap_or(default)
+        };
+        let default = Folders::default();
+        Ok(Folders {
+            cni_conf_dir: pick(&self.cni_conf_dir, CNI_CONF_DIR, default.cni_conf_dir),
+            cni_bin_dir: pick(&self.cni_bin_dir, CNI_BIN_DIR, default.cni_bin_dir),
+            run_dir: pick(&self.run_dir, RUN_DIR, default.run_dir),
+        })
+    }
+
+    /// The folders that flags name, each with its flag.
+    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let all = [
+            ("--cni-conf-dir", &self.cni_conf_dir),
+            ("--cni-bin-dir", &self.cni_bin_dir),
+            ("--run-dir", &self.run_dir),
+        ];
+        all.into_iter()
+            .filter_map(|(flag, path)| Some((flag, path.as_deref()?)))
     }
 }
 
 impl Places {
     /// `path` of the machine, below the root.
     #[must_use]
-    pub fn on_host(&self, path: &str) -> PathBuf {
-        below(&self.root, Path::new(path))
+    pub fn on_host(&self, path: impl AsRef<Path>) -> PathBuf {
+        below(&self.root, path.as_ref())
     }
 }
 
@@ -113,12 +179,31 @@ mod tests {
     #[test]
     fn all_but_sysctls_and_boot_id_are_below_the_root() {
         let line = ["x", "--root", "/host", "--run-dir", "/run/other"];
-        let places = Line::try_parse_from(line).unwrap().places.resolve();
+        let places = Line::try_parse_from(line).unwrap().places;
+        let places = places.resolve().unwrap();
         assert_eq!(places.cni_conf_dir, Path::new("/host/etc/cni/net.d"));
         assert_eq!(places.run_dir, Path::new("/host/run/other"));
         assert_eq!(places.sysctl_dir, Path::new("/proc/sys/net"));
         assert_eq!(places.boot_id_file, Path::new(DEFAULT_BOOT_ID_FILE));
         assert_eq!(places.on_host("/etc/x"), Path::new("/host/etc/x"));
+    }
+
+    #[test]
+    fn a_folder_is_that_of_a_flag_or_of_the_agent_or_the_default() {
+        let root = tempfile::tempdir().unwrap();
+        let path = below(root.path(), Path::new(ENVIRONMENT));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let text = "TWEED_RUN_DIR=/srv/run\nTWEED_CNI_BIN_DIR=/srv/bin\n";
+        fs::write(&path, text).unwrap();
+        let line = ["x", "--cni-bin-dir", "/flag/bin", "--root"];
+        let line = line.map(Path::new).into_iter().chain([root.path()]);
+        let folders = Line::try_parse_from(line).unwrap().places.folders();
+        let expected = Folders {
+            cni_bin_dir: "/flag/bin".into(),
+            run_dir: "/srv/run".into(),
+            ..Folders::default()
+        };
+        assert_eq!(folders.unwrap(), expected);
     }
 
     #[test]

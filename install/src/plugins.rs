@@ -10,7 +10,7 @@ use crate::digest::Digest;
 use crate::displaced;
 use crate::error::{InstallError, Mismatch};
 use crate::journal::{Action, Journal};
-use crate::places::{PlaceArgs, Places, folder};
+use crate::places::{PlaceArgs, folder};
 use crate::put::{Content, Folder, digest_of};
 
 /// The plugins, by their file names.
@@ -18,6 +18,9 @@ pub const PLUGINS: [&str; 2] = ["tweed", "tweed-ipam"];
 /// Mode of programs.
 pub const PROGRAM: u32 = 0o755;
 
+/// Cure where a file system is read-only.
+const ELSEWHERE: &str = "mount it writable (in a pod: without readOnly), or give another folder \
+                         with --cni-bin-dir";
 /// A list of checksums beside the programs, as `sha256sum` writes it.
 const CHECKSUMS: &str = "SHA256SUMS";
 
@@ -43,7 +46,7 @@ pub struct DisplaceArgs {
     /// Rename CNI configs that the runtime would use instead of tweed's to
     /// <name>.tweed-displaced; uninstall --restore-cni restores them
     #[arg(long, env = "TWEED_DISPLACE_CNI", value_parser = BoolishValueParser::new())]
-    displace_cni: bool,
+    pub(crate) displace_cni: bool,
 }
 
 /// Installs the plugins.
@@ -51,25 +54,15 @@ pub struct DisplaceArgs {
 /// # Errors
 /// The plugins are missing or damaged. Failures on the node are in the journal.
 pub fn run(asked: &PluginsArgs, journal: &mut Journal<'_>) -> Result<(), InstallError> {
-    let places = asked.places.resolve();
+    let places = asked.places.resolve()?;
     let cure = "the image of tweed has it; give its folder with --source";
     let programs = Programs::read(&asked.source, &PLUGINS, cure)?;
-    install(&programs, &places, &asked.displace, journal);
-    Ok(())
-}
-
-/// Installs the plugins and, if asked for, displaces other configs.
-pub fn install(
-    programs: &Programs,
-    places: &Places,
-    asked: &DisplaceArgs,
-    journal: &mut Journal<'_>,
-) {
-    programs.install(&PLUGINS, &places.cni_bin_dir, journal);
+    programs.install(&PLUGINS, &places.cni_bin_dir, ELSEWHERE, journal);
     // If a plugin is missing, the other network is better than none.
-    if asked.displace_cni && journal.failures() == 0 {
+    if asked.displace.displace_cni && journal.failures() == 0 {
         displaced::displace(&places.cni_conf_dir, journal);
     }
+    Ok(())
 }
 
 /// Programs to install, each with its expected checksum.
@@ -121,9 +114,17 @@ impl Programs {
         })
     }
 
-    /// Installs `names` of these in a folder.
-    pub fn install(&self, names: &[&str], target: &Path, journal: &mut Journal<'_>) {
-        let Some(folder) = journal.checked(Folder::open(target)) else {
+    /// Installs `names` of these in a folder. `elsewhere` is the cure if that is on a
+    /// read-only file system.
+    pub fn install(
+        &self,
+        names: &[&str],
+        target: &Path,
+        elsewhere: &'static str,
+        journal: &mut Journal<'_>,
+    ) {
+        let folder = Folder::open(target).map_err(|error| error.or_elsewhere(elsewhere));
+        let Some(folder) = journal.checked(folder) else {
             return;
         };
         let wanted = self.digests.iter().filter(|(name, _)| names.contains(name));
@@ -136,7 +137,8 @@ impl Programs {
                     let object = format!("{} (SHA-256 {digest})", path.display());
                     let source = self.source.join(name);
                     journal.act(Action::INSTALL, object, || {
-                        folder.put(name, Content::Of(&source), *digest, PROGRAM)
+                        let put = folder.put(name, Content::Of(&source), *digest, PROGRAM);
+                        put.map_err(|error| error.or_elsewhere(elsewhere))
                     });
                 }
             }

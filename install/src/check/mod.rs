@@ -132,16 +132,16 @@ impl Finding {
 /// error.
 ///
 /// # Errors
-/// [`InstallError::Output`].
+/// The output cannot be written, or the agent's environment file cannot be read.
 pub fn run(asked: &CheckArgs, out: &mut dyn Write) -> Result<ExitCode, InstallError> {
-    let findings = find(asked);
+    let findings = find(asked)?;
     report::print(&findings, asked.output, out)?;
     let wrong = report::worst(&findings) == Level::Error;
     Ok(ExitCode::from(u8::from(wrong)))
 }
 
-fn find(asked: &CheckArgs) -> Vec<Finding> {
-    let places = asked.places.resolve();
+fn find(asked: &CheckArgs) -> Result<Vec<Finding>, InstallError> {
+    let places = asked.places.resolve()?;
     let vxlan = vxlan::Wanted {
         vni: asked.vni,
         port: asked.vxlan_port,
@@ -165,5 +165,5 @@ fn find(asked: &CheckArgs) -> Vec<Finding> {
         let finding = move |outcome| Finding::new(check, outcome);
         outcomes.into_iter().map(finding)
     };
-    checks.into_iter().flat_map(findings).collect()
+    Ok(checks.into_iter().flat_map(findings).collect())
 }

@@ -1,24 +1,27 @@
 //! `/etc/tweed/agent.env`: the shipped example, with the given values filled in.
 
+use std::fmt::Write as _;
+use std::path::Path;
 use std::str::FromStr;
 
 use clap::Args;
+use tweed_core::paths::{DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR};
 
-const EXAMPLE: &str = include_str!("../../systemd/agent.env");
-const NODES: Line = Line {
-    variable: "TWEED_NODES=",
-    example: "TWEED_NODES=/etc/tweed/nodes.yaml",
-};
-const NODE_NAME: Line = Line {
-    variable: "TWEED_NODE_NAME=",
-    example: "#TWEED_NODE_NAME=alpha",
-};
+use super::unit;
+use crate::environment_file::value;
+use crate::places::{CNI_BIN_DIR, CNI_CONF_DIR, Folders, RUN_DIR};
 
-/// A variable, and its line in the example.
-struct Line {
-    variable: &'static str,
-    example: &'static str,
-}
+pub(super) const EXAMPLE: &str = include_str!("../../systemd/agent.env");
+/// The variables, in the order of the file.
+const VARIABLES: [&str; 5] = [NODES, NODE_NAME, CNI_CONF_DIR, CNI_BIN_DIR, RUN_DIR];
+const NODES: &str = "TWEED_NODES";
+const NODE_NAME: &str = "TWEED_NODE_NAME";
+const DEFAULT_FOLDERS: [&str; 3] = [DEFAULT_CNI_CONF_DIR, DEFAULT_CNI_BIN_DIR, DEFAULT_RUN_DIR];
+/// The lines of the example that are replaced. A folder is appended.
+const LINES: [(&str, &str); 2] = [
+    (NODES, "TWEED_NODES=/etc/tweed/nodes.yaml"),
+    (NODE_NAME, "#TWEED_NODE_NAME=alpha"),
+];
 
 /// A value that systemd reads literally from an environment file: no blank, no
 /// quote, nothing that needs quoting. Whether it is a valid node name is checked
@@ -52,43 +55,104 @@ impl FromStr for Word {
     }
 }
 
+/// The path of a file that the agent reads: absolute, and one that the unit does not hide.
+fn nodes(text: &str) -> Result<Word, String> {
+    let word: Word = text.parse().map_err(|error: NotAWord| error.to_string())?;
+    if !text.starts_with('/') {
+        return Err("not an absolute path".to_owned());
+    }
+    match unit::hides(Path::new(text)) {
+        Some(why) => Err(why),
+        None => Ok(word),
+    }
+}
+
 /// The values to fill in, as flags of `host`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
-pub struct Environment {
+#[derive(Debug, Clone, Args)]
+pub struct EnvironmentArgs {
     /// Name of this machine's Node; if not given, the host name in lower case
-    #[arg(long, env = "TWEED_NODE_NAME", value_name = "NAME")]
-    pub node_name: Option<Word>,
+    #[arg(long, env = NODE_NAME, value_name = "NAME")]
+    node_name: Option<Word>,
 
     /// File of Node manifests; if not given, /etc/tweed/nodes.yaml, which is
     /// created as an example if it does not exist
-    #[arg(long, env = "TWEED_NODES", value_name = "FILE")]
-    pub nodes: Option<Word>,
+    #[arg(long, env = NODES, value_name = "FILE", value_parser = nodes)]
+    nodes: Option<Word>,
 }
 
+/// What the file says of these variables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Environment([Option<Word>; 5]);
+
 impl Environment {
+    /// The values in a file. A folder that is the default is none.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        let is_default = |value: &&str| DEFAULT_FOLDERS.contains(value);
+        let given = |variable| value(text, variable).filter(|value| !is_default(value));
+        Self(VARIABLES.map(|variable| given(variable)?.parse().ok()))
+    }
+
+    /// The same with what is given by flags, and with these folders.
+    ///
+    /// # Errors
+    /// The folder that systemd would read otherwise.
+    pub fn with(self, asked: &EnvironmentArgs, folders: &Folders) -> Result<Self, String> {
+        let Self([nodes, node_name, ..]) = self;
+        let default = Folders::default();
+        let other = |folder: &Path, default: &Path| {
+            if folder == default {
+                return Ok(None);
+            }
+            let text = folder.display().to_string();
+            let word = text.parse().map_err(|error| format!("{text}: {error}"));
+            word.map(Some)
+        };
+        Ok(Self([
+            asked.nodes.clone().or(nodes),
+            asked.node_name.clone().or(node_name),
+            other(&folders.cni_conf_dir, &default.cni_conf_dir)?,
+            other(&folders.cni_bin_dir, &default.cni_bin_dir)?,
+            other(&folders.run_dir, &default.run_dir)?,
+        ]))
+    }
+
     /// The content of the file.
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = EXAMPLE.to_owned();
-        for (line, value) in [(NODES, &self.nodes), (NODE_NAME, &self.node_name)] {
-            if let Some(value) = value {
-                text = text.replace(line.example, &format!("{}{}", line.variable, value.0));
+        for (variable, value) in VARIABLES.iter().zip(&self.0) {
+            let Some(Word(value)) = value else { continue };
+            let line = format!("{variable}={value}");
+            match LINES.iter().find(|(name, _)| name == variable) {
+                Some((_, example)) => text = text.replace(example, &line),
+                None => text.extend([line.as_str(), "\n"]),
             }
         }
         text
     }
 
-    /// The values in a file.
+    /// The file of Nodes.
     #[must_use]
-    pub fn of(text: &str) -> Self {
-        let value = |line: Line| {
-            let mut values = text.lines().filter_map(|l| l.strip_prefix(line.variable));
-            values.next_back().and_then(|value| value.parse().ok())
-        };
-        Self {
-            node_name: value(NODE_NAME),
-            nodes: value(NODES),
+    pub fn nodes(&self) -> Option<&str> {
+        self.0[0].as_ref().map(Word::as_str)
+    }
+
+    /// The lines that `other` has to get so that it says the same; empty if it does.
+    #[must_use]
+    pub fn lacking_in(&self, other: &Self) -> String {
+        let mut lines = String::new();
+        for ((variable, own), other) in VARIABLES.iter().zip(&self.0).zip(&other.0) {
+            if own == other {
+                continue;
+            }
+            let apart = if lines.is_empty() { "" } else { ", " };
+            let _ = match own {
+                Some(Word(value)) => write!(lines, "{apart}{variable}={value}"),
+                None => write!(lines, "{apart}no line {variable}="),
+            };
         }
+        lines
     }
 }
 
@@ -96,28 +160,58 @@ impl Environment {
 mod tests {
     use super::*;
 
+    fn asked(node_name: &str, nodes: &str) -> EnvironmentArgs {
+        EnvironmentArgs {
+            node_name: Some(node_name.parse().unwrap()),
+            nodes: Some(nodes.parse().unwrap()),
+        }
+    }
+
+    fn folders() -> Folders {
+        Folders {
+            run_dir: "/srv/tweed".into(),
+            ..Folders::default()
+        }
+    }
+
     #[test]
     fn the_example_has_the_lines_that_are_filled_in() {
-        for line in [NODES, NODE_NAME] {
-            assert!(EXAMPLE.contains(line.example), "{}", line.example);
+        for (_, line) in LINES {
+            assert!(EXAMPLE.contains(line), "{line}");
         }
-        assert_eq!(Environment::default().render(), EXAMPLE);
+        assert_eq!(Environment::of(EXAMPLE).render(), EXAMPLE);
+        assert!(!EXAMPLE.contains("_DIR"), "a folder is appended");
     }
 
     #[test]
     fn what_is_filled_in_is_read_back() {
-        let asked = Environment {
-            node_name: Some("alpha-1.example".parse().unwrap()),
-            nodes: Some("/srv/nodes.yaml".parse().unwrap()),
-        };
-        let text = asked.render();
+        let asked = asked("alpha-1.example", "/srv/nodes.yaml");
+        let environment = Environment::of(EXAMPLE).with(&asked, &folders()).unwrap();
+        let text = environment.render();
         assert!(
             text.contains("\nTWEED_NODE_NAME=alpha-1.example\n"),
             "{text}"
         );
         assert!(text.contains("\nTWEED_NODES=/srv/nodes.yaml\n"), "{text}");
-        assert_eq!(Environment::of(&text), asked);
+        assert!(text.ends_with("\nTWEED_RUN_DIR=/srv/tweed\n"), "{text}");
+        assert_eq!(Environment::of(&text), environment);
         assert_eq!(Environment::of(&text).render(), text);
+    }
+
+    #[test]
+    fn what_no_flag_names_stays_and_the_default_goes() {
+        let first = Environment::of(EXAMPLE).with(&asked("alpha", "/srv/a"), &folders());
+        let none = EnvironmentArgs {
+            node_name: None,
+            nodes: None,
+        };
+        let first = first.unwrap();
+        assert_eq!(first.clone().with(&none, &folders()), Ok(first.clone()));
+        let back = first.clone().with(&none, &Folders::default()).unwrap();
+        assert_eq!(back.nodes(), Some("/srv/a"));
+        assert_eq!(back.lacking_in(&first), "no line TWEED_RUN_DIR=");
+        assert_eq!(first.lacking_in(&back), "TWEED_RUN_DIR=/srv/tweed");
+        assert_eq!(first.lacking_in(&first), "");
     }
 
     #[test]
@@ -131,5 +225,22 @@ mod tests {
         for text in ["", "a b", "a\nTWEED_MTU=1", "\"a\"", "a#b", "$a"] {
             assert_eq!(Word::from_str(text), Err(NotAWord), "{text:?}");
         }
+        let spaced = Folders {
+            run_dir: "/srv/a b".into(),
+            ..Folders::default()
+        };
+        let refused = Environment::of(EXAMPLE).with(&asked("a", "/b"), &spaced);
+        assert!(refused.unwrap_err().starts_with("/srv/a b: not allowed"));
+    }
+
+    #[test]
+    fn nodes_that_the_agent_does_not_see_are_refused() {
+        for text in ["nodes.yaml", "/root/nodes.yaml", "/tmp/x/nodes.yaml"] {
+            assert!(nodes(text).is_err(), "{text}");
+        }
+        assert_eq!(
+            nodes("/srv/nodes.yaml").unwrap().as_str(),
+            "/srv/nodes.yaml"
+        );
     }
 }

@@ -63,7 +63,7 @@ pub fn run(asked: &RemoveKubeProxyArgs, journal: &mut Journal<'_>) -> Result<(),
         journal.rehearse();
     }
     if !asked.force {
-        let places = asked.places.resolve();
+        let places = asked.places.resolve()?;
         if !serves_services(&places)? {
             journal.refuse(InstallError::ServicesNotServed)?;
         } else if !kernel_has_services(&places)? {

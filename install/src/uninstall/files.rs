@@ -9,7 +9,12 @@ use tweed_core::{leaving, sysctl::FOUND};
 
 use crate::journal::{Action, Journal};
 use crate::{
-    displaced::names, error::InstallError, host, places::Places, plugins::PLUGINS, put::drafts,
+    displaced::names,
+    error::InstallError,
+    host::{self, Installed},
+    places::{ENVIRONMENT, Places},
+    plugins::PLUGINS,
+    put::drafts,
 };
 
 /// The files of agent and plugin in the run folder, except [`FOUND`] and [`AGENT_LOCK`].
@@ -59,19 +64,38 @@ pub(super) fn remove_plugins(bin_dir: &Path, journal: &mut Journal<'_>) {
     }
 }
 
-/// Removes what `tweed-install host` has installed. Edited files stay.
+/// Removes what `tweed-install host` has installed, except the agent's flags. Edited files
+/// stay.
 pub(super) fn remove_host_install(places: &Places, journal: &mut Journal<'_>) {
     let Some(installed) = journal.checked(host::installed(places)) else {
         return;
     };
-    for file in installed {
-        if file.edited {
-            journal.kept(file.path.display(), "it was edited; remove it by hand");
-        } else {
-            remove(&file.path, journal);
-        }
+    let environment = places.on_host(ENVIRONMENT);
+    for file in installed.iter().filter(|file| file.path != environment) {
+        remove_unedited(file, journal);
+    }
+}
+
+/// Removes the agent's flags, which say where its files are: until nothing else is left, the
+/// next uninstallation needs them.
+pub(super) fn remove_environment(places: &Places, journal: &mut Journal<'_>) {
+    let environment = places.on_host(ENVIRONMENT);
+    if journal.failures() > 0 && environment.exists() {
+        let why = "the next uninstallation reads in it where tweed's files are";
+        return journal.kept(environment.display(), why);
+    }
+    let installed = journal.checked(host::installed(places)).unwrap_or_default();
+    if let Some(file) = installed.iter().find(|file| file.path == environment) {
+        remove_unedited(file, journal);
     }
     remove_empty(&host::config_dir(places), journal);
+}
+
+fn remove_unedited(file: &Installed, journal: &mut Journal<'_>) {
+    match file.edited {
+        true => journal.kept(file.path.display(), "it was edited; remove it by hand"),
+        false => remove(&file.path, journal),
+    }
 }
 
 /// Removes the state. The lock is removed last: until then no agent starts. The

@@ -4,8 +4,9 @@
 //! The order matters. No agent may run, because it would restore everything. No
 //! pod may be left, because it would lose its network. The network's config is
 //! removed first, so that no new pod starts, and it is looked for pods once more;
-//! then the plugins, the objects in the kernel, the sysctls and the other files; last
-//! the lock that keeps an agent from starting.
+//! then the plugins, the objects in the kernel, the sysctls and the other files; then
+//! the lock that keeps an agent from starting; last the file that says which folders it
+//! had.
 
 mod files;
 mod kernel;
@@ -45,7 +46,7 @@ pub struct UninstallArgs {
 /// What prevents it: an agent that runs, pods that are left. Later failures are in
 /// the journal.
 pub fn run(asked: &UninstallArgs, journal: &mut Journal<'_>) -> Result<(), InstallError> {
-    let places = asked.places.resolve();
+    let places = asked.places.resolve()?;
     if asked.dry_run {
         journal.rehearse();
     }
@@ -65,6 +66,7 @@ pub fn run(asked: &UninstallArgs, journal: &mut Journal<'_>) -> Result<(), Insta
     files::remove_host_install(&places, journal);
     files::remove_run_dir(&places.run_dir, sysctls_are_restored, journal);
     drop(lock);
+    files::remove_environment(&places, journal);
     if asked.restore_cni {
         displaced::restore(&places.cni_conf_dir, journal);
     } else {
@@ -134,7 +136,8 @@ mod tests {
     fn a_pod_that_starts_while_its_config_is_removed_keeps_its_network() {
         let folder = tempfile::tempdir().unwrap();
         let line = ["x", "--root", folder.path().to_str().unwrap()];
-        let places = Line::try_parse_from(line).unwrap().asked.places.resolve();
+        let places = Line::try_parse_from(line).unwrap().asked.places;
+        let places = places.resolve().unwrap();
         fs::create_dir_all(&places.cni_conf_dir).unwrap();
         let path = places.cni_conf_dir.join(CONFLIST);
         fs::write(&path, "{}").unwrap();
