@@ -40,7 +40,7 @@ fn look() -> Result<(Socket, Found), Error> {
     Ok((socket, Found { routes, links }))
 }
 
-fn is_ours(link: &Link) -> bool {
+pub(super) fn is_ours(link: &Link) -> bool {
     owned::is_device(link) || owned::is_pod_link(link) || owned::is_leaving_link(link)
 }
 

@@ -1,18 +1,24 @@
 //! Restores the machine's sysctls to the values that the agent found, if they still
-//! have the values that the agent set.
+//! have the values that the agent set. Forwarding is not switched off where others may rely on
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tweed_core::sysctl::{FOUND, Switched, place, set_to, switched};
+use tweed_core::sysctl::{FORWARDING_V6, FOUND, Switched, place, set_to, switched};
 
+use super::others;
 use crate::journal::{Action, Journal};
 use crate::{error::InstallError, places::Places};
 
 const NOT_OURS: &str = "tweed does not set it";
 const AS_BEFORE: &str = "it has the value from before";
 const CHANGED: &str = "somebody else has changed it since";
+
+const WITH_FORWARDING: &str = "it belongs to forwarding, which stays on";
+/// Forwarding is off.
+const OFF: i32 = 0;
 
 /// What to do with a sysctl.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,7 +39,7 @@ struct Remembered<'a> {
 
 /// Restores all of them. Returns whether nothing is left to do, so that the file
 /// can be removed.
-pub(super) fn restore(places: &Places, journal: &mut Journal<'_>) -> bool {
+pub(super) fn restore(places: &Places, restore_cni: bool, journal: &mut Journal<'_>) -> bool {
     let file = places.run_dir.join(FOUND);
     let Some(found) = journal.checked(read(&file)) else {
         return false;
@@ -50,7 +56,18 @@ pub(super) fn restore(places: &Places, journal: &mut Journal<'_>) -> bool {
     // no router advertisements, and switching it changes others after that.
     remembered.sort_by_key(|one| !is_switch(one.path));
     let mut switched_off = BTreeSet::new();
+    let mut stays_on = BTreeSet::new();
+    let Some(others) = journal.checked(others::find(places, restore_cni)) else {
+        return false;
+    };
     for one in &remembered {
+        if stays_on.contains(switch_of(one.path)) && one.now != one.before {
+            journal.kept(
+                format_args!("sysctl {} at {}", one.path, one.now),
+                WITH_FORWARDING,
+            );
+            continue;
+        }
         let decision = match switched(one.path) {
             Some(how) => {
                 let off = switched_off.contains(how.switch);
@@ -60,6 +77,11 @@ pub(super) fn restore(places: &Places, journal: &mut Journal<'_>) -> bool {
         };
         let Remembered { path, place, .. } = one;
         match decision {
+            Decision::Restore(OFF) if is_switch(path) && !others.is_empty() => {
+                let why = relied_on(path, &others);
+                journal.kept(format_args!("sysctl {path} at {}", one.now), why);
+                stays_on.insert(*path);
+            }
             Decision::Restore(value) => {
                 let object = format!("sysctl {path} to {value}");
                 all &= journal.act(Action::RESTORE, object, || write(place, value));
@@ -87,6 +109,25 @@ fn look<'a>(
         before,
         now: now.trim().to_owned(),
     }))
+}
+
+/// Why forwarding stays on, and how to switch it off.
+fn relied_on(path: &str, others: &[String]) -> String {
+    format!(
+        "others may rely on it ({}); set it by hand: sysctl -w {}={OFF}",
+        others.join(", "),
+        path.replace('/', ".")
+    )
+}
+
+/// The switch that a sysctl belongs to: the kernel changes it with that, or the agent has set
+/// it because of that, as `accept_ra`.
+fn switch_of(path: &str) -> &str {
+    match switched(path) {
+        Some(how) => how.switch,
+        None if path.ends_with("/accept_ra") => FORWARDING_V6,
+        None => "",
+    }
 }
 
 /// Whether the kernel changes others with it.
@@ -175,6 +216,20 @@ mod tests {
         assert!(kept(decide("1", "0", true)), "somebody's");
         assert_eq!(decide("1", "2", true), Decision::Restore(2), "somebody's");
         assert!(kept(decide("x", "1", true)));
+    }
+
+    #[test]
+    fn what_belongs_to_forwarding_stays_with_it() {
+        assert_eq!(switch_of("net/ipv6/conf/eth0/accept_ra"), FORWARDING_V6);
+        assert_eq!(switch_of("net/ipv6/conf/eth0/forwarding"), FORWARDING_V6);
+        assert_eq!(switch_of("net/ipv4/conf/all/accept_redirects"), FORWARD);
+        assert_eq!(switch_of(FORWARD), "");
+        let why = relied_on(FORWARDING_V6, &["docker0".to_owned(), "wg0".to_owned()]);
+        assert!(why.contains("(docker0, wg0)"), "{why}");
+        assert!(
+            why.ends_with("sysctl -w net.ipv6.conf.all.forwarding=0"),
+            "{why}"
+        );
     }
 
     #[test]

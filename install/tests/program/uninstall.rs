@@ -59,6 +59,63 @@ fn the_file_of_sysctls_stays_until_all_are_restored() {
     assert_eq!(node.read("/sysctls/ipv4/ip_forward").trim(), "0");
 }
 
+/// A container engine that came after tweed found forwarding on, and does not switch it on
+/// again.
+#[test]
+fn forwarding_that_others_rely_on_stays() {
+    let v6 = "ipv6/conf/all/forwarding";
+    let sysctls = [
+        ("ipv4/ip_forward", "1"),
+        (v6, "1"),
+        ("ipv6/conf/eth0/accept_ra", "2"),
+        ("ipv4/conf/all/accept_redirects", "0"),
+    ];
+    let found = r#"{"net/ipv4/ip_forward": "0", "net/ipv6/conf/all/forwarding": "0",
+        "net/ipv6/conf/eth0/accept_ra": "1", "net/ipv4/conf/all/accept_redirects": "0"}"#;
+    let docker = "ip link add docker0 type bridge; ip link set docker0 up";
+    let uplink = "ip link add eth0 type veth peer name far; ip link set eth0 up; ip addr add 192.0.2.11/24 dev eth0
+        ip route add default via 192.0.2.1";
+    for (prepare, config, relied_on) in [
+        (docker, "notes.txt", Some("(docker0)")),
+        ("true", "87-podman.conflist", Some("(87-podman.conflist)")),
+        ("ip link add docker0 type bridge", "notes.txt", None),
+        (uplink, "notes.txt", None),
+    ] {
+        let node = Node::new();
+        node.write("/run/tweed/sysctls.json", found);
+        node.write(&format!("/etc/cni/net.d/{config}"), "{}");
+        for (path, value) in sysctls {
+            node.write(&format!("/sysctls/{path}"), value);
+        }
+        let folder = node.path("/sysctls");
+        let words = ["uninstall", "--sysctl-dir", folder.to_str().unwrap()];
+        let rehearsed = [&words[..], &["--dry-run"]].concat();
+        let said = node.run_after(prepare, &rehearsed).succeeds();
+        assert_eq!(said.contains("others may rely on it"), relied_on.is_some());
+        let said = node.run_after(prepare, &words).succeeds();
+        let now = |path: &str| node.read(&format!("/sysctls/{path}"));
+        if let Some(names) = relied_on {
+            for (path, value) in sysctls {
+                assert_eq!(now(path), value, "{path}: {said}");
+            }
+            let line = format!("kept sysctl net/{v6} at 1: others may rely on it {names}");
+            assert!(said.contains(&line), "{said}");
+            assert!(
+                said.contains("sysctl -w net.ipv6.conf.all.forwarding=0"),
+                "{said}"
+            );
+        } else {
+            let values = [
+                now("ipv4/ip_forward"),
+                now(v6),
+                now("ipv6/conf/eth0/accept_ra"),
+            ];
+            assert_eq!(values, ["0", "0", "1"], "{said}");
+        }
+        assert!(!node.path("/run/tweed").exists(), "{said}");
+    }
+}
+
 /// In a pod: the folder is a mount there, in a root that may be read-only.
 #[test]
 fn a_run_folder_that_is_mounted_is_emptied() {
