@@ -46,6 +46,17 @@ pub enum InstallError {
         /// What to do.
         cure: &'static str,
     },
+    /// The folder of CNI configs does not exist, as in a pod that does not mount it.
+    #[error(
+        "{} does not exist, and so --displace-cni finds no config there. In a pod, mount the \
+         node's folder there, as the kustomize component displace-cni and the chart's value \
+         displaceCni do; on a machine, name its folder with --cni-conf-dir",
+        path.display()
+    )]
+    NoConfigs {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A flag cannot be used.
     #[error("{0}")]
     Flag(String),

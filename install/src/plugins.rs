@@ -52,15 +52,22 @@ pub struct DisplaceArgs {
 /// Installs the plugins.
 ///
 /// # Errors
-/// The plugins are missing or damaged. Failures on the node are in the journal.
+/// The plugins are missing or damaged, or the folder does not exist whose configs are to be
+/// displaced. Failures on the node are in the journal.
 pub fn run(asked: &PluginsArgs, journal: &mut Journal<'_>) -> Result<(), InstallError> {
     let places = asked.places.resolve()?;
+    let conf_dir = &places.cni_conf_dir;
+    if asked.displace.displace_cni && !conf_dir.is_dir() {
+        return Err(InstallError::NoConfigs {
+            path: conf_dir.clone(),
+        });
+    }
     let cure = "the image of tweed has it; give its folder with --source";
     let programs = Programs::read(&asked.source, &PLUGINS, cure)?;
     programs.install(&PLUGINS, &places.cni_bin_dir, ELSEWHERE, journal);
     // If a plugin is missing, the other network is better than none.
     if asked.displace.displace_cni && journal.failures() == 0 {
-        displaced::displace(&places.cni_conf_dir, journal);
+        displaced::displace(conf_dir, journal);
     }
     Ok(())
 }

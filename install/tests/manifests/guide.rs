@@ -10,8 +10,9 @@ use tweed_install::cli::Cli;
 use crate::files::{objects, pod, read, root, shipped, sources};
 use crate::flags;
 
-const DOCUMENTS: [&str; 5] = [
+const DOCUMENTS: [&str; 6] = [
     "README.md",
+    "docs/from-flannel.md",
     "docs/kubernetes.md",
     "docs/monitoring.md",
     "docs/security.md",
@@ -37,7 +38,13 @@ fn every_file_that_they_name_is_there() {
 #[test]
 fn every_value_that_they_set_is_a_flag() {
     let keys: Vec<String> = flags::all().into_iter().map(|flag| flag.key).collect();
-    let text = read("docs/kubernetes.md") + &read("docs/services.md");
+    let text = [
+        "docs/from-flannel.md",
+        "docs/kubernetes.md",
+        "docs/services.md",
+    ]
+    .map(read);
+    let text = text.concat();
     let mut seen = 0;
     for word in words(&text).filter(|word| !word.contains(".md")) {
         if let Some(set) = word.strip_prefix("agent.") {
@@ -74,7 +81,11 @@ fn every_variable_that_they_name_is_a_flags() {
 /// An interactive zsh takes a comment for words of the command before it.
 #[test]
 fn commands_to_paste_have_no_comments() {
-    for document in ["docs/kubernetes.md", "docs/services.md"] {
+    for document in [
+        "docs/from-flannel.md",
+        "docs/kubernetes.md",
+        "docs/services.md",
+    ] {
         let text = read(document);
         let blocks = text.split("```sh\n").skip(1);
         let blocks = blocks.filter_map(|rest| rest.split("```").next());

@@ -1,5 +1,6 @@
 //! The kustomize base, the overlays, and `install/tweed.yaml`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
@@ -72,6 +73,19 @@ fn overlay(name: &str) -> (Value, Value) {
     (pod["containers"][0].clone(), pod["volumes"].clone())
 }
 
+/// The objects of a folder of `install/kustomize` with a component.
+fn with_component(below: &str, component: &str) -> BTreeMap<String, Value> {
+    let folder = tempfile::tempdir_in(root().join("target")).unwrap();
+    let kustomization = format!(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n\
+         resources: [../../install/kustomize/{below}]\n\
+         components: [../../install/kustomize/{component}]\n"
+    );
+    std::fs::write(folder.path().join("kustomization.yaml"), kustomization).unwrap();
+    let folder = folder.path().to_str().unwrap();
+    objects(&tool(KUBECTL, &["kustomize", folder]))
+}
+
 fn paths(list: &Value, pointer: &str) -> Vec<String> {
     let path = |one: &Value| Some(one.pointer(pointer)?.as_str()?.to_owned());
     let mut paths: Vec<String> = list.as_array().unwrap().iter().filter_map(path).collect();
@@ -110,15 +124,7 @@ fn without_kube_proxy_the_api_server_is_named() {
 #[test]
 #[ignore = "needs kubectl: conformance/setup.sh e2e"]
 fn without_policy_the_agent_may_read_neither_policies_nor_pods() {
-    let folder = tempfile::tempdir_in(root().join("target")).unwrap();
-    let kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n\
-         resources: [../../install/kustomize/base]\n\
-         components: [../../install/kustomize/without-policy]\n";
-    std::fs::write(folder.path().join("kustomization.yaml"), kustomization).unwrap();
-    let built = objects(&tool(
-        KUBECTL,
-        &["kustomize", folder.path().to_str().unwrap()],
-    ));
+    let built = with_component("base", "without-policy");
     let chart = objects(&render(&["--set", "agent.policy=off"]).unwrap());
     for found in [&built, &chart] {
         assert!(found.contains_key("ClusterRole -/tweed"));
@@ -192,15 +198,7 @@ fn the_charts_value_for_services_brings_the_rights() {
 #[test]
 #[ignore = "needs kubectl: conformance/setup.sh e2e"]
 fn with_metrics_auth_the_agent_may_ask_for_reviews() {
-    let folder = tempfile::tempdir_in(root().join("target")).unwrap();
-    let kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n\
-         resources: [../../install/kustomize/base]\n\
-         components: [../../install/kustomize/metrics-auth]\n";
-    std::fs::write(folder.path().join("kustomization.yaml"), kustomization).unwrap();
-    let built = objects(&tool(
-        KUBECTL,
-        &["kustomize", folder.path().to_str().unwrap()],
-    ));
+    let built = with_component("base", "metrics-auth");
     let chart = objects(&render(&["--set", "agent.metricsAuth=token-review"]).unwrap());
     for object in [
         "ClusterRole -/tweed-metrics-auth",
@@ -212,6 +210,39 @@ fn with_metrics_auth_the_agent_may_ask_for_reviews() {
     let env = agent.unwrap()["env"].as_array().unwrap();
     let set = env.iter().find(|one| one["name"] == "TWEED_METRICS_AUTH");
     assert_eq!(set.unwrap()["value"], "token-review");
+}
+
+/// The component sets the flag and mounts the folder, as the chart's value does.
+#[test]
+#[ignore = "needs kubectl: conformance/setup.sh e2e"]
+fn with_displace_cni_the_init_container_sees_the_configs() {
+    let pod = |all: &BTreeMap<String, Value>| {
+        let pod = all["DaemonSet kube-system/tweed"].pointer("/spec/template/spec");
+        pod.unwrap().clone()
+    };
+    let chart = pod(&objects(&render(&["--set", "displaceCni=true"]).unwrap()));
+    let built = pod(&with_component("base", "displace-cni"));
+    let [install, of_chart] = [&built, &chart].map(|pod| &pod["initContainers"][0]);
+    assert_eq!(install["env"], of_chart["env"]);
+    for part in ["/name", "/mountPath"] {
+        let [ours, charts] = [install, of_chart].map(|one| paths(&one["volumeMounts"], part));
+        assert_eq!(ours, charts);
+    }
+    assert_eq!(built["containers"][0], overlay("base").0);
+    // The node's folder is another one there, the container's need not be.
+    let on_k3s = pod(&with_component("k3s", "displace-cni"));
+    let install = &on_k3s["initContainers"][0];
+    let mounts = paths(&install["volumeMounts"], "/mountPath");
+    assert_eq!(mounts[0], "/etc/cni/net.d");
+    let names = paths(&install["env"], "/name");
+    assert!(
+        !names.contains(&"TWEED_CNI_CONF_DIR".to_owned()),
+        "{names:?}"
+    );
+    let volumes = on_k3s["volumes"].as_array().unwrap();
+    let volume = volumes.iter().find(|volume| volume["name"] == "cni-conf");
+    let path = volume.unwrap().pointer("/hostPath/path").unwrap();
+    assert_eq!(path, "/var/lib/rancher/k3s/agent/etc/cni/net.d");
 }
 
 #[test]

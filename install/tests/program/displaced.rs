@@ -69,6 +69,21 @@ fn the_variable_does_what_the_flag_does() {
     assert!(!configs(&node).contains(&CONFIGS[0].to_owned()));
 }
 
+/// `kubectl set env` alone mounts nothing.
+#[test]
+fn a_folder_that_is_not_there_is_named() {
+    let node = Node::new();
+    release(&node.path("image"), "1");
+    let image = node.path("image").to_str().unwrap().to_owned();
+    let words = ["plugins", "--source", &image, "--displace-cni"];
+    let said = node.run(&words).fails();
+    assert!(said.contains("/etc/cni/net.d does not exist"), "{said}");
+    assert!(said.contains("component displace-cni"), "{said}");
+    // A machine without any network has no such folder either.
+    let words = ["host", "--source", &image, "--displace-cni"];
+    node.run(&words).succeeds();
+}
+
 #[test]
 fn one_that_came_again_is_not_overwritten() {
     let (node, image) = node();
