@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use clap::CommandFactory as _;
 use tweed_install::cli::Cli;
@@ -97,6 +98,29 @@ fn commands_to_paste_have_no_comments() {
         }
         assert!(seen > 20, "{document}: {seen} lines");
     }
+}
+
+/// The pod sees the node's other folder at the path that its program knows.
+#[test]
+fn commands_for_other_folders_change_those_of_the_node() {
+    let mut changed = Vec::new();
+    for document in ["docs/kubernetes.md", "docs/services.md"] {
+        for rest in read(document).split("\nsed 's|path: ").skip(1) {
+            let (command, _) = rest.split_once(" | kubectl").unwrap();
+            let command = format!("sed 's|path: {command}");
+            let mut shell = Command::new("sh");
+            let output = shell.args(["-c", &command]).current_dir(root()).output();
+            let after = String::from_utf8(output.unwrap().stdout).unwrap();
+            let before = words(&command).find(|word| word.starts_with("install/"));
+            let before = read(before.unwrap());
+            assert_eq!(before.lines().count(), after.lines().count(), "{document}");
+            let lines = before.lines().zip(after.lines());
+            let lines = lines.filter(|(before, after)| before != after);
+            changed.extend(lines.map(|(before, _)| before.trim().to_owned()));
+        }
+    }
+    let expected = ["/opt/cni/bin", "/etc/cni/net.d", "/run/tweed"];
+    assert_eq!(changed, expected.map(|path| format!("path: {path}")));
 }
 
 /// The pods that remove kube-proxy's rules, or tweed, have the name of the agent's, and
