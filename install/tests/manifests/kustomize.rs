@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::chart::render;
+use crate::chart::{render, take_keep};
 use crate::files::{documents, holds, objects, read, root, same, shipped, tool};
 
 const KUBECTL: &str = "kubernetes/bin/kubectl";
@@ -167,23 +167,14 @@ fn with_services_the_agent_has_one_flag_and_one_role_more() {
     }
 }
 
-/// The chart's value does the same as the overlay. But Helm keeps the rights when it no
-/// longer renders them: it would remove them before the first agent is restarted.
+/// The chart's value does the same as the overlay.
 #[test]
 #[ignore = "needs helm: conformance/setup.sh e2e"]
 fn the_charts_value_for_services_brings_the_rights() {
     let mut expected = shipped();
     let rights = objects(&read("install/kustomize/with-services/rbac.yaml"));
     let mut built = objects(&render(&["--set", "agent.services=on"]).unwrap());
-    for name in rights.keys() {
-        let metadata = built.get_mut(name).unwrap()["metadata"].as_object_mut();
-        let keep = json!({"helm.sh/resource-policy": "keep"});
-        assert_eq!(
-            metadata.unwrap().remove("annotations"),
-            Some(keep),
-            "{name}"
-        );
-    }
+    take_keep(&mut built, &["tweed-policy", "tweed-services"]);
     expected.extend(rights);
     let agent = "/spec/template/spec/containers/0";
     let daemon_set = built.get_mut("DaemonSet kube-system/tweed").unwrap();
