@@ -16,6 +16,7 @@
 //! | [`problem`] | what is wrong on a node, and its cure |
 //! | [`object`] | objects of the cluster, as `watch` delivers them and `planner` reads them |
 //! | [`keyed`] | the difference between two maps, and its application |
+//! | [`listen_addr`] | the addresses that the agent listens on, as flags give them |
 //! | [`version`], [`text`] | versions of state; formatting of lists for people |
 //!
 //! Something belongs here if two crates need it and neither should depend on the
@@ -33,6 +34,7 @@ pub mod family;
 pub mod instance_lock;
 pub mod keyed;
 pub mod leaving;
+pub mod listen_addr;
 pub mod mac;
 pub mod mtu;
 pub mod name;

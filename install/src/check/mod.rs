@@ -8,6 +8,7 @@ mod configs;
 mod firewall;
 mod inbound;
 mod kernel;
+mod listeners;
 mod managers;
 mod near_miss;
 mod programs;
@@ -17,11 +18,12 @@ mod sysctls;
 mod underlay;
 mod vxlan;
 
-use std::{io::Write, path::PathBuf, process::ExitCode};
+use std::{io::Write, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::{Args, ValueEnum, value_parser};
 use serde::Serialize;
-use tweed_core::defaults::{NFT, VNI, VNI_RANGE, VXLAN_PORT};
+use tweed_core::defaults::{HEALTH_ADDR, METRICS_ADDR, NFT, VNI, VNI_RANGE, VXLAN_PORT};
+use tweed_core::listen_addr;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 
 use crate::{error::InstallError, places::PlaceArgs};
@@ -42,6 +44,16 @@ pub struct CheckArgs {
     #[arg(long, env = "TWEED_VXLAN_PORT", value_name = "PORT", default_value_t = VXLAN_PORT,
           value_parser = value_parser!(u16).range(1..))]
     vxlan_port: u16,
+
+    /// Address on which the agent will serve metrics
+    #[arg(long, env = "TWEED_METRICS_ADDR", value_name = "ADDR:PORT",
+          value_parser = listen_addr::parse, default_value_t = METRICS_ADDR)]
+    metrics_addr: SocketAddr,
+
+    /// Address on which the agent will answer probes
+    #[arg(long, env = "TWEED_HEALTH_ADDR", value_name = "ADDR:PORT",
+          value_parser = listen_addr::parse, default_value_t = HEALTH_ADDR)]
+    health_addr: SocketAddr,
 
     /// The nft program: a path, or a name to be found in PATH
     #[arg(long, env = "TWEED_NFT", value_name = "PROGRAM", default_value = NFT)]
@@ -155,6 +167,10 @@ fn find(asked: &CheckArgs) -> Result<Vec<Finding>, InstallError> {
         ("sysctl", sysctls::find(&places.sysctl_dir)),
         ("mtu", underlay::find()),
         ("vxlan", vxlan::find(vxlan)),
+        (
+            "port",
+            listeners::find(&places.run_dir, asked.metrics_addr, asked.health_addr),
+        ),
         ("firewall", firewall::find(&places, vxlan.packets())),
         ("service-proxy", service_proxy::find(&places)),
         ("manager", managers::find(&places)),

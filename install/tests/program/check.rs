@@ -184,6 +184,17 @@ fn ufw_that_takes_no_vxlan() {
 }
 
 #[test]
+fn an_address_for_probes_that_the_agent_cannot_have() {
+    let words = ["--health-addr", "203.0.113.9:9117"];
+    let parts = ["cannot listen on 203.0.113.9:9117", "give --health-addr"];
+    complains(&machine(), "", &words, "warning port", &parts);
+    // As the agent's pod has it on a node whose address is IPv6.
+    let words = ["--metrics-addr", "2001:db8::7:9116"];
+    let parts = ["cannot listen on [2001:db8::7]:9116"];
+    complains(&machine(), "", &words, "warning port", &parts);
+}
+
+#[test]
 fn another_network_s_config() {
     let node = machine();
     let flannel = r#"{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"flannel"}]}"#;

@@ -9,6 +9,7 @@ use tweed_core::defaults::{
     HEALTH_ADDR, METRICS_ADDR, NFT, SERVICES_HEALTH_ADDR, SERVICES_METRICS_ADDR, VNI, VNI_RANGE,
     VXLAN_PORT,
 };
+use tweed_core::listen_addr;
 use tweed_core::paths::{
     DEFAULT_BOOT_ID_FILE, DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR,
     DEFAULT_SYSCTL_DIR,
@@ -185,14 +186,14 @@ pub struct Flags {
     /// Address on which load balancers ask for this node's /healthz; [::] is every
     /// address of both families
     #[arg(long, env = "TWEED_SERVICES_HEALTH_ADDR", value_name = "ADDR:PORT",
-          value_parser = parse::listen_addr, default_value_t = SERVICES_HEALTH_ADDR,
+          value_parser = listen_addr::parse, default_value_t = SERVICES_HEALTH_ADDR,
           help_heading = "Services")]
     pub services_health_addr: SocketAddr,
 
     /// Address on which metrics are served under kube-proxy's names, for who
     /// collects them there; --metrics-addr has them too
     #[arg(long, env = "TWEED_SERVICES_METRICS_ADDR", value_name = "ADDR:PORT",
-          value_parser = parse::listen_addr, default_value_t = SERVICES_METRICS_ADDR,
+          value_parser = listen_addr::parse, default_value_t = SERVICES_METRICS_ADDR,
           help_heading = "Services")]
     pub services_metrics_addr: SocketAddr,
 
@@ -234,7 +235,7 @@ pub struct Flags {
     /// Address on which /metrics, /healthz and /readyz are served; an IPv6
     /// address may be written with or without brackets
     #[arg(long, env = "TWEED_METRICS_ADDR", value_name = "ADDR:PORT",
-          value_parser = parse::listen_addr, default_value_t = METRICS_ADDR,
+          value_parser = listen_addr::parse, default_value_t = METRICS_ADDR,
           help_heading = "Running")]
     pub metrics_addr: SocketAddr,
 
@@ -247,7 +248,7 @@ pub struct Flags {
     /// Address on which /healthz and /readyz are served for probes, apart from
     /// the connections to --metrics-addr: a loopback address keeps others away
     #[arg(long, env = "TWEED_HEALTH_ADDR", value_name = "ADDR:PORT",
-          value_parser = parse::listen_addr, default_value_t = HEALTH_ADDR,
+          value_parser = listen_addr::parse, default_value_t = HEALTH_ADDR,
           help_heading = "Running")]
     pub health_addr: SocketAddr,
 

@@ -1,0 +1,91 @@
+//! The addresses that the agent listens on for metrics and probes.
+
+use std::net::{SocketAddr, TcpListener};
+use std::{io, path::Path};
+
+use tweed_core::instance_lock::{InstanceLock, InstanceLockError};
+use tweed_core::problem::{Problem, ProblemKind};
+
+use super::{Outcome, ok};
+
+/// An address of the agent: the kind of problem if it is taken, the flag that gives another
+/// one, and what does not work then.
+struct Listener {
+    kind: ProblemKind,
+    flag: &'static str,
+    without: &'static str,
+}
+
+const METRICS: Listener = Listener {
+    kind: ProblemKind::MetricsAddr,
+    flag: "--metrics-addr",
+    without: "nobody could read the agent's metrics",
+};
+const HEALTH: Listener = Listener {
+    kind: ProblemKind::HealthAddr,
+    flag: "--health-addr",
+    without: "on Kubernetes the probes would ask another program, and the kubelet would restart \
+              the agent again and again",
+};
+
+pub(super) fn find(run_dir: &Path, metrics: SocketAddr, health: SocketAddr) -> Vec<Outcome> {
+    if let Err(InstanceLockError::Taken { .. }) = InstanceLock::take_existing(run_dir) {
+        return vec![ok(
+            "tweed-agent runs: its log and /readyz say if an address that it listens on is taken",
+        )];
+    }
+    vec![judge(&METRICS, metrics), judge(&HEALTH, health)]
+}
+
+fn judge(listener: &Listener, address: SocketAddr) -> Outcome {
+    let Err(error) = TcpListener::bind(address) else {
+        return ok(format!("tweed can listen on {address}"));
+    };
+    let Listener {
+        kind,
+        flag,
+        without,
+    } = listener;
+    let message = format!("tweed cannot listen on {address}: {error}; {without}");
+    let port = address.port();
+    let cure = match error.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "`ss -ltnp 'sport = :{port}'` names the program: stop it, or give {flag} another \
+             address (by Helm the probes follow it)"
+        ),
+        _ => format!("give {flag} an address of this machine"),
+    };
+    Err(Problem::new(*kind, address.to_string(), message).with_cure(cure))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_of_another_program_is_named() {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = other.local_addr().unwrap();
+        let taken = judge(&HEALTH, address).unwrap_err();
+        assert_eq!(taken.kind, ProblemKind::HealthAddr);
+        assert!(taken.message.contains("restart the agent"), "{taken}");
+        let names = format!("'sport = :{}'", address.port());
+        assert!(taken.cure.contains(&names), "{taken}");
+    }
+
+    #[test]
+    fn a_running_agent_has_its_ports_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = other.local_addr().unwrap();
+        let wrong = || {
+            let findings = find(dir.path(), address, address);
+            findings.iter().filter(|finding| finding.is_err()).count()
+        };
+        assert_eq!(wrong(), 2);
+        let agent = InstanceLock::take(dir.path()).unwrap();
+        assert_eq!(wrong(), 0);
+        drop(agent);
+        assert_eq!(wrong(), 2);
+    }
+}
