@@ -133,7 +133,10 @@ impl CniArgs {
                 }
                 // As an empty capability `mac`: any will do.
                 "MAC" if value.is_empty() => {}
-                "MAC" => args.mac = Some(value.parse().map_err(|e| format!("CNI_ARGS: {e}"))?),
+                "MAC" => {
+                    let mac = Mac::parse_unicast(value);
+                    args.mac = Some(mac.map_err(|e| format!("CNI_ARGS: MAC: {e}"))?);
+                }
                 _ => unknown.push(key),
             }
         }

@@ -173,9 +173,8 @@ impl Config {
     /// Code 7, naming the key that has another shape.
     pub fn runtime_config(&self) -> Result<RuntimeConfig, CniError> {
         let keys: Map<String, Value> = self.typed("runtimeConfig")?.unwrap_or_default();
-        let mac = keys.get("mac").filter(|mac| mac.as_str() != Some(""));
         Ok(RuntimeConfig {
-            mac: optional("runtimeConfig.mac", mac)?,
+            mac: mac("runtimeConfig.mac", keys.get("mac"))?,
             ips: ips("runtimeConfig.ips", keys.get("ips"))?,
             ip_ranges: keys
                 .get("ipRanges")
@@ -265,6 +264,14 @@ fn optional<T: DeserializeOwned>(key: &str, value: Option<&Value>) -> Result<Opt
             .map(Some)
             .map_err(|error| CniError::config(format!("{key}: {error}"))),
     }
+}
+
+/// A MAC for a link; an empty text requests none.
+fn mac(key: &str, value: Option<&Value>) -> Result<Option<Mac>, CniError> {
+    let text: Option<String> = optional(key, value)?;
+    let mac = text.filter(|text| !text.is_empty());
+    let mac = mac.map(|text| Mac::parse_unicast(&text)).transpose();
+    mac.map_err(|error| CniError::config(format!("{key}: {error}")))
 }
 
 fn ips(key: &str, value: Option<&Value>) -> Result<Vec<IpAddr>, CniError> {

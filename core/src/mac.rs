@@ -19,6 +19,23 @@ impl Mac {
         bytes[0] = (bytes[0] | 0x02) & !0x01;
         Self(bytes)
     }
+
+    /// Parses an address that a link can have: the kernel gives it neither a multicast
+    /// address nor zero.
+    ///
+    /// # Errors
+    /// For every other text.
+    pub fn parse_unicast(value: &str) -> Result<Self, InvalidName> {
+        let mac: Self = value.parse()?;
+        if mac.0[0] & 0x01 != 0 || mac.0 == [0; 6] {
+            return Err(InvalidName {
+                what: "MAC address",
+                value: value.to_owned(),
+                why: "must be a unicast address, and not zero",
+            });
+        }
+        Ok(mac)
+    }
 }
 
 impl fmt::Display for Mac {
@@ -76,5 +93,21 @@ mod tests {
         assert!("02:00:ab:ff:10:9".parse::<Mac>().is_err());
         assert!("+2:00:ab:ff:10:09".parse::<Mac>().is_err());
         assert!("02:00:ab:ff:10:09:00".parse::<Mac>().is_err());
+    }
+
+    #[test]
+    fn a_link_has_neither_a_multicast_address_nor_zero() {
+        for good in ["02:00:ab:ff:10:09", "00:00:00:00:00:01"] {
+            assert_eq!(Mac::parse_unicast(good), good.parse(), "{good}");
+        }
+        for bad in [
+            "01:00:5e:00:00:01",
+            "ff:ff:ff:ff:ff:ff",
+            "00:00:00:00:00:00",
+        ] {
+            let why = Mac::parse_unicast(bad).unwrap_err().to_string();
+            assert!(why.contains(bad) && why.contains("unicast"), "{why}");
+        }
+        assert!(Mac::parse_unicast("no").is_err());
     }
 }

@@ -85,7 +85,10 @@ fn unknown_arguments_need_ignore_unknown() {
     );
     assert_eq!(CniArgs::parse(""), Ok(CniArgs::default()));
     assert!(CniArgs::parse("IP=no").is_err());
-    assert!(CniArgs::parse("MAC=no").is_err());
+    for mac in ["no", "01:00:5e:00:00:01", "00:00:00:00:00:00"] {
+        let refused = CniArgs::parse(&format!("MAC={mac}")).unwrap_err();
+        assert!(refused.contains("CNI_ARGS: MAC: "), "{refused}");
+    }
     assert!(CniArgs::parse("IgnoreUnknown=perhaps").is_err());
 }
 

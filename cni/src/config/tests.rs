@@ -143,5 +143,14 @@ fn a_mac_of_the_runtime_is_checked() {
         Ok(Some(Mac([2, 0, 0, 0, 0, 1])))
     );
     assert_eq!(mac(r#","runtimeConfig":{"mac":""}"#), Ok(None));
-    assert_eq!(mac(r#","runtimeConfig":{"mac":"x"}"#).unwrap_err().code, 7);
+    for bad in [
+        r#""x""#,
+        "7",
+        r#""01:00:5e:00:00:01""#,
+        r#""00:00:00:00:00:00""#,
+    ] {
+        let error = mac(&format!(r#","runtimeConfig":{{"mac":{bad}}}"#)).unwrap_err();
+        assert_eq!(error.code, 7, "{bad}");
+        assert!(error.msg.starts_with("runtimeConfig.mac: "), "{error}");
+    }
 }
