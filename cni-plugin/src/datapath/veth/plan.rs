@@ -85,8 +85,9 @@ pub enum Step {
     /// as another ADD, holds the kernel's RTNL lock
     /// (`addrconf_sysctl_addr_gen_mode`).
     NoLinkLocal(Side),
-    /// The host's end forwards IPv4, and neither accepts nor sends IPv4 redirects. By
-    /// netlink, as writing the files of these settings costs more than the whole message.
+    /// The host's end forwards IPv4 and accepts no IPv4 redirects; it sends none where
+    /// `net.ipv4.conf.all.send_redirects` is 0 too. By netlink, as writing the files of
+    /// these settings costs more than the whole message.
     Ipv4Gateway,
     /// Gives the pod's end an address.
     Address(IpNetwork),

@@ -211,9 +211,10 @@ impl Change {
         self.attribute(LinkAttribute::AfSpecUnspec(vec![settings]))
     }
 
-    /// IPv4 as on a pod's gateway: it forwards, whatever new links take, and redirects
-    /// are neither accepted nor sent. (The kernel takes the IPv6 settings of this kind
-    /// by files only.)
+    /// IPv4 as on a pod's gateway: it forwards, whatever new links take, and accepts no
+    /// redirects. It sends none either, but where `net.ipv4.conf.all.send_redirects` is
+    /// 1, which is the kernel's default, that counts for every link. (The kernel takes
+    /// the IPv6 settings of this kind by files only.)
     pub fn as_ipv4_gateway(self) -> Self {
         let settings = [
             (IPV4_DEVCONF_FORWARDING, 1u32),
