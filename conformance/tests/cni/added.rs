@@ -262,6 +262,22 @@ fn a_requested_mac_is_used() {
     }
 }
 
+/// As in the agent's config: what an entry does not declare, libcni does not pass on.
+#[test]
+fn declared_capabilities_reach_the_plugin() {
+    let fixture = Fixture::tweed();
+    let mut entry = fixture.config();
+    entry["capabilities"] = json!({ "ips": true, "mac": true });
+    fixture.write_chain("1.1.0", &[entry]);
+    let pod = fixture.pod("pod");
+    let requested = json!({ "ips": ["10.244.1.9"], "mac": "02:00:5e:10:00:01" });
+    let tool = fixture.tool().capabilities(&requested);
+    let added = tool.add(&pod).unwrap();
+    assert_eq!(added.address().unwrap().to_string(), "10.244.1.9");
+    assert_eq!(link(pod.netns(), "eth0")["address"], "02:00:5e:10:00:01");
+    tool.check(&pod).unwrap();
+}
+
 /// Destination and gateway of a pod's routes.
 fn routes_by(pod: &Pod) -> Vec<Value> {
     let found = routes(pod.netns(), "eth0");

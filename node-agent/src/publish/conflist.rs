@@ -78,6 +78,7 @@ impl Conflist<'_> {
             policy_wait: self.policy_wait.map(|wait| wait.as_millis()),
             ready_file: self.ready_file,
             run_dir: self.run_dir,
+            capabilities: enabled(&["ips", "mac"]),
             ipam: Ipam {
                 kind: "tweed-ipam",
                 ranges: self.range_sets(),
@@ -122,6 +123,8 @@ enum Plugin<'a> {
         ready_file: &'a Path,
         #[serde(skip_serializing_if = "Option::is_none")]
         run_dir: Option<&'a PathBuf>,
+        /// A runtime passes on what a pod requests only where it is declared here.
+        capabilities: BTreeMap<&'static str, bool>,
         ipam: Ipam,
     },
     Chained {
@@ -151,9 +154,13 @@ impl Plugin<'_> {
         };
         Self::Chained {
             kind,
-            capabilities: BTreeMap::from([(capability, true)]),
+            capabilities: enabled(&[capability]),
         }
     }
+}
+
+fn enabled(capabilities: &[&'static str]) -> BTreeMap<&'static str, bool> {
+    capabilities.iter().map(|name| (*name, true)).collect()
 }
 
 /// What a config that is there says of its chain.
@@ -235,6 +242,7 @@ mod tests {
                     "hostSource": ["192.0.2.7"],
                     "policyWait": 2000,
                     "readyFile": "/run/tweed/ready",
+                    "capabilities": { "ips": true, "mac": true },
                     "ipam": { "type": "tweed-ipam", "ranges": [[{ "subnet": "10.244.1.0/24" }]] },
                 },
                 { "type": "portmap", "capabilities": { "portMappings": true } },
