@@ -33,14 +33,45 @@ pub struct Call<'a> {
     pub of: Option<&'a Record>,
 }
 
+/// Why a call of another plugin failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallFailed {
+    /// The plugin's own error; code 106 where it returned none, could not be run or did
+    /// not end in time; code 4 without `CNI_PATH`.
+    pub error: CniError,
+    /// Whether the plugin was started: then it may have done a part of its work.
+    pub was_started: bool,
+}
+
+impl CallFailed {
+    fn before_start(error: CniError) -> Self {
+        Self {
+            error,
+            was_started: false,
+        }
+    }
+
+    fn after_start(error: CniError) -> Self {
+        Self {
+            error,
+            was_started: true,
+        }
+    }
+}
+
+impl From<CallFailed> for CniError {
+    fn from(failed: CallFailed) -> Self {
+        failed.error
+    }
+}
+
 /// Calls other plugins. Tests replace it.
 pub trait Delegate {
     /// Runs the plugin and returns its stdout.
     ///
     /// # Errors
-    /// The plugin's own error; code 106 where it returned none, could not be run or did
-    /// not end in time; code 4 without `CNI_PATH`.
-    fn call(&mut self, call: Call<'_>) -> Result<Vec<u8>, CniError>;
+    /// [`CallFailed`].
+    fn call(&mut self, call: Call<'_>) -> Result<Vec<u8>, CallFailed>;
 }
 
 /// Runs plugins as processes, with the environment of this one.
@@ -58,16 +89,17 @@ impl Default for Processes {
 }
 
 impl Delegate for Processes {
-    fn call(&mut self, call: Call<'_>) -> Result<Vec<u8>, CniError> {
-        let program = find(call.plugin, call.cni_path)?;
+    fn call(&mut self, call: Call<'_>) -> Result<Vec<u8>, CallFailed> {
+        let program = find(call.plugin, call.cni_path).map_err(CallFailed::before_start)?;
         let failed = |error: io::Error| {
             let problem = format!("cannot run the IPAM plugin {}: {error}", program.display());
             CniError::new(Code::DelegateFailed, problem)
         };
+        let not_started = |error| CallFailed::before_start(failed(error));
         let mut process = Process::new(&program);
         process
             .env("CNI_COMMAND", call.command.as_str())
-            .stdin(Stdio::from(in_memory(call.config).map_err(failed)?))
+            .stdin(Stdio::from(in_memory(call.config).map_err(not_started)?))
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit());
         if let Some(record) = call.of {
@@ -76,20 +108,22 @@ impl Delegate for Processes {
                 .env("CNI_IFNAME", record.ifname.as_str())
                 .env("CNI_NETNS", record.netns.as_deref().unwrap_or_default());
         }
-        let child = process.spawn().map_err(failed)?;
+        let child = process.spawn().map_err(not_started)?;
         let deadline = Instant::now() + self.time_limit;
-        let (stdout, status) = output(child, deadline).map_err(failed)?;
+        let (stdout, status) =
+            output(child, deadline).map_err(|error| CallFailed::after_start(failed(error)))?;
         let fault = match status {
             Some(status) if status.success() && stdout.len() <= LIMIT => return Ok(stdout),
             _ if stdout.len() > LIMIT => format!("wrote more than {LIMIT} bytes"),
             Some(status) => format!("failed without an error document ({status})"),
             None => format!("did not end within {:?}", self.time_limit),
         };
-        Err(CniError::from_document(&stdout).unwrap_or_else(|| {
+        let error = CniError::from_document(&stdout).unwrap_or_else(|| {
             let (program, verb) = (program.display(), call.command.as_str());
             let problem = format!("the IPAM plugin {program} {fault} on {verb}");
             CniError::new(Code::DelegateFailed, problem).details(beginning(&stdout))
-        }))
+        });
+        Err(CallFailed::after_start(error))
     }
 }
 
@@ -201,12 +235,16 @@ mod tests {
 
     fn call_within(time_limit: Duration, body: &str, config: &[u8]) -> Result<Vec<u8>, CniError> {
         let (_folder, cni_path) = script(body);
-        Processes { time_limit }.call(Call {
+        let called = Processes { time_limit }.call(Call {
             command: Command::Add,
             plugin: "fake",
             cni_path: &cni_path,
             config,
             of: None,
+        });
+        called.map_err(|failed| {
+            assert!(failed.was_started, "{}", failed.error);
+            failed.error
         })
     }
 
@@ -276,15 +314,16 @@ mod tests {
     fn a_plugin_that_is_not_found_is_named() {
         let (_folder, cni_path) = script("");
         let look = |plugin, cni_path| {
-            Processes::default()
-                .call(Call {
-                    command: Command::Add,
-                    plugin,
-                    cni_path,
-                    config: b"{}",
-                    of: None,
-                })
-                .unwrap_err()
+            let called = Processes::default().call(Call {
+                command: Command::Add,
+                plugin,
+                cni_path,
+                config: b"{}",
+                of: None,
+            });
+            let failed = called.unwrap_err();
+            assert!(!failed.was_started, "{}", failed.error);
+            failed.error
         };
         let error = look("other", &cni_path);
         assert_eq!(error.code, 106);

@@ -4,13 +4,12 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnetwork::IpNetwork;
-use tweed_cni::{AddResult, CniError, Code, Command, Dns, IpConfig, Request, Route};
+use tweed_cni::{AddResult, CniError, Code, Dns, IpConfig, Route};
 use tweed_ipam::ranges::{IpamConfig, Range};
 use tweed_ipam::record::Record;
 use tweed_ipam::store::{Held, LOCK_WAIT, Seed, Store};
 
 use crate::datapath::veth::plan::gateway_of;
-use crate::delegate::{Call, Delegate};
 
 /// What IPAM gave to an attachment.
 #[derive(Debug, Clone)]
@@ -49,32 +48,22 @@ impl Reservation {
     }
 }
 
-/// Calls another plugin for addresses, and records them. The attachment has a
-/// record before the call, so that after a kill something leads to the addresses.
+/// Records the addresses that another plugin has given, by what it wrote to stdout. The
+/// attachment has a record already.
 ///
 /// # Errors
-/// The plugin's own, or code 106. The caller must undo it, as the plugin may have
-/// reserved something.
-pub fn delegate(
+/// Code 106 where that is no result with an address; those of the store.
+pub fn record_given(
     store: &Store,
     seed: &Seed,
     plugin: &str,
-    delegate: &mut impl Delegate,
-    request: &Request<'_>,
+    stdout: &[u8],
 ) -> Result<(Held, Reservation), CniError> {
-    let config = request.config.bytes();
-    let stdout = delegate.call(Call {
-        command: Command::Add,
-        plugin,
-        cni_path: &request.cni_path,
-        config,
-        of: None,
-    })?;
     let failed = |problem: String| {
         let problem = format!("the IPAM plugin {plugin} {problem}");
         CniError::new(Code::DelegateFailed, problem)
     };
-    let given = AddResult::from_document(&stdout)
+    let given = AddResult::from_document(stdout)
         .map_err(|problem| failed(format!("returned no result: {problem}")))?;
     if given.ips.is_empty() {
         return Err(failed("returned no address".to_owned()));

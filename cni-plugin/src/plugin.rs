@@ -156,7 +156,8 @@ impl<K: Kernel, D: Delegate> Tweed<K, D> {
             config: request.config.bytes(),
             of,
         };
-        self.delegate.call(call).map(drop)
+        self.delegate.call(call)?;
+        Ok(())
     }
 
     /// Which link or route already has `ip`, as text for an error.

@@ -11,7 +11,7 @@ use tweed_cni::{CniError, Code, Invocation, run};
 use tweed_cni_plugin::Tweed;
 use tweed_cni_plugin::datapath::veth::plan::Step;
 use tweed_cni_plugin::datapath::veth::{Applied, Failed, Kernel, Observed};
-use tweed_cni_plugin::delegate::{Call, Delegate};
+use tweed_cni_plugin::delegate::{Call, CallFailed, Delegate};
 use tweed_core::family::Family;
 use tweed_netlink::Error;
 use tweed_netlink::link::Link;
@@ -69,9 +69,12 @@ impl Kernel for Empty {
 struct Nobody;
 
 impl Delegate for Nobody {
-    fn call(&mut self, call: Call<'_>) -> Result<Vec<u8>, CniError> {
+    fn call(&mut self, call: Call<'_>) -> Result<Vec<u8>, CallFailed> {
         let problem = format!("no {}", call.plugin);
-        Err(CniError::new(Code::DelegateFailed, problem))
+        Err(CallFailed {
+            error: CniError::new(Code::DelegateFailed, problem),
+            was_started: false,
+        })
     }
 }
 

@@ -9,14 +9,15 @@ use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Seed, Store};
 use tweed_ipam::{plugin::ipam_config, resolv_conf};
 use tweed_netlink::Error;
 
+use crate::Tweed;
 use crate::config::{Ipam, Settings};
 use crate::datapath::veth::plan::{self, Desired, Side, Step};
 use crate::datapath::veth::{Applied, Failed, Kernel, refused};
+use crate::delegate::{Call, Delegate};
 use crate::ipam::{self, Reservation};
 use crate::judgement::{self, Judgement};
 use crate::ready::is_ready;
 use crate::verbs::gc::is_link_gone;
-use crate::{Tweed, delegate::Delegate};
 
 /// Attaches a container.
 ///
@@ -170,20 +171,35 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
                 Ok(reservation)
             }
             Ipam::Delegated(plugin) => {
+                // Before the call, so that after a kill something leads to the addresses.
                 self.held = Some(self.lock_cleared()?.track(&self.seed, Vec::new())?);
-                // Both are undone even if the plugin fails after a part of its work.
-                self.done.extend([Done::Recorded, Done::Delegated]);
-                let (held, reservation) = ipam::delegate(
-                    &self.settings.place.store,
-                    &self.seed,
-                    plugin,
-                    &mut self.tweed.delegate,
-                    self.request,
-                )?;
+                self.done.push(Done::Recorded);
+                let stdout = self.call_delegate(plugin)?;
+                let store = &self.settings.place.store;
+                let (held, reservation) = ipam::record_given(store, &self.seed, plugin, &stdout)?;
                 self.held = Some(held);
                 Ok(reservation)
             }
         }
+    }
+
+    /// Has another plugin give addresses. That is undone even if the plugin fails, after
+    /// a part of its work, but not if it was never started.
+    fn call_delegate(&mut self, plugin: &str) -> Result<Vec<u8>, CniError> {
+        self.done.push(Done::Delegated);
+        let called = self.tweed.delegate.call(Call {
+            command: Command::Add,
+            plugin,
+            cni_path: &self.request.cni_path,
+            config: self.request.config.bytes(),
+            of: None,
+        });
+        called.map_err(|failed| {
+            if !failed.was_started {
+                self.done.retain(|done| *done != Done::Delegated);
+            }
+            failed.error
+        })
     }
 
     /// Locks the store. What an interrupted ADD or DEL of the same attachment left
@@ -328,11 +344,9 @@ impl<K: Kernel, D: Delegate> Drop for Attempt<'_, '_, K, D> {
                     "error: cannot undo the ADD of {}: {error}; the next DEL or GC will",
                     self.seed.attachment
                 ));
-                if done == Done::Linked {
-                    // The record leads them to the link, and keeps its addresses until
-                    // then. Those of another plugin are in that plugin's own store.
-                    return;
-                }
+                // The record stays. It leads them to the link and to the other plugin,
+                // and keeps the addresses until then.
+                return;
             }
         }
     }

@@ -15,9 +15,10 @@ use crate::datapath::veth::{Kernel, refused};
 use crate::plugin::warn_of_other_ipam;
 use crate::{Tweed, config::Place, delegate::Delegate};
 
-/// Detaches a container. It continues after a failure, with two exceptions: an
-/// address whose link could not be put out of use is not freed, and nothing is
-/// removed while an ADD of the attachment has not ended.
+/// Detaches a container. It continues after a failure, with three exceptions: an
+/// address whose link could not be put out of use is not freed; a record stays while
+/// another IPAM plugin has not taken its addresses back, as it has GC ask for that
+/// too; and nothing is removed while an ADD of the attachment has not ended.
 ///
 /// # Errors
 /// All failures in one. The next DEL does the rest.
@@ -44,9 +45,9 @@ pub fn del<K: Kernel, D: Delegate>(
         warn_of_other_ipam(&place.ipam, request, record);
     }
     if marked.is_some() {
-        failures.keep(tweed.forward(Command::Del, &place.ipam, request));
+        let released = failures.keep(tweed.forward(Command::Del, &place.ipam, request));
         // A store that could not be locked is not waited for a second time.
-        if is_store_usable {
+        if is_store_usable && released.is_some() {
             failures.keep(free(&place.store, attachment, held.as_ref()));
         }
     }

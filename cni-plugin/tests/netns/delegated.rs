@@ -206,6 +206,51 @@ fn gc_has_it_take_back_what_is_not_listed_and_then_frees_the_record() {
     assert_same(&before, &other.lab.picture(), "at the end");
 }
 
+/// Nothing else leads a later DEL or GC to the address that it still has.
+#[test]
+fn a_record_stays_until_it_has_taken_back() {
+    for later in ["DEL", "GC"] {
+        for fails in ["DEL", "undo of ADD"] {
+            let refuses =
+                "test ! -e $0.refuse || { echo '{\"code\":77,\"msg\":\"not now\"}'; exit 1; }";
+            let mut other = Delegated::new(&format!("{refuses}\n{GIVES}"));
+            let refuse = other.folder.path().join("other-ipam.refuse");
+            let before = other.lab.picture();
+            if fails == "DEL" {
+                other.lab.call(LinuxKernel::default(), "ADD", None).ok();
+            }
+            fs::write(&refuse, "").unwrap();
+            let verb = if fails == "DEL" { "DEL" } else { "ADD" };
+            let failed = other.lab.call(LinuxKernel::default(), verb, None);
+            assert_eq!(failed.code(), 77, "{fails}");
+            assert_eq!(other.lab.site.store().len(), 1, "{fails}: the record stays");
+            let says_so = failed.log.contains("the next DEL or GC will");
+            assert_eq!(says_so, verb == "ADD", "{}", failed.log);
+
+            fs::remove_file(&refuse).unwrap();
+            other.lab.site.keys["cni.dev/valid-attachments"] = json!([]);
+            other.lab.call(LinuxKernel::default(), later, None).ok();
+            let calls = other.calls();
+            let again = calls.iter().filter(|call| *call == "DEL").count();
+            assert_eq!(again, 2, "{fails}, {later}: {calls:?}");
+            assert_same(&before, &other.lab.picture(), later);
+        }
+    }
+}
+
+/// It gave nothing, and would not be found to take it back.
+#[test]
+fn a_plugin_that_was_never_started_leaves_no_record() {
+    let other = Delegated::new(GIVES);
+    let before = other.lab.picture();
+    fs::remove_file(other.folder.path().join("other-ipam")).unwrap();
+    let answer = other.lab.call(LinuxKernel::default(), "ADD", None);
+    assert_eq!(answer.code(), 106);
+    assert_eq!(answer.log, "");
+    assert_eq!(other.lab.site.store().len(), 0);
+    assert_same(&before, &other.lab.picture(), "at the end");
+}
+
 #[test]
 fn an_add_after_the_namespace_vanished_begins_anew() {
     let other = Delegated::new(GIVES);
