@@ -268,11 +268,13 @@ mod beside_the_reference_bridge {
 /// As `host-device` or a runtime moves it: its index is that of its old namespace.
 #[test]
 fn a_link_that_was_moved_into_the_pod_is_a_network_too() {
-    for (moved, ifname, families) in [
-        ("eth0", "net1", Has::V6),
-        ("eth0", "net1", Has::Both),
+    for (moved, ifname, families, metric) in [
+        ("eth0", "net1", Has::V6, 0),
+        ("eth0", "net1", Has::Both, 0),
         // The index and the name of a pod's first link, and yet it is none.
-        ("first0", "eth0", Has::Both),
+        ("first0", "eth0", Has::Both, 0),
+        // Its default route is in nobody's way.
+        ("first0", "eth0", Has::Both, 100),
     ] {
         let fixture = Fixture::tweed();
         let pod = fixture.pod("pod");
@@ -288,7 +290,7 @@ fn a_link_that_was_moved_into_the_pod_is_a_network_too() {
             .ip([
                 format!("addr add 10.88.0.2/24 dev {moved}"),
                 format!("link set {moved} up"),
-                "route add default via 10.88.0.1".to_owned(),
+                format!("route add default via 10.88.0.1 metric {metric}"),
             ])
             .unwrap();
         let config = second(&fixture, families);
@@ -296,6 +298,10 @@ fn a_link_that_was_moved_into_the_pod_is_a_network_too() {
         assert_eq!(defaults(&pod), by(moved, &["inet"]), "{ifname}");
         assert_eq!(in_result(&added), [""; 0]);
         assert!(log.contains("no default route ::/0"), "{log}");
+        assert_eq!(
+            log.matches(&format!("by {moved};")).count(),
+            families.defaults().len()
+        );
         check(&fixture, &pod, ifname, &config, &added);
     }
 }

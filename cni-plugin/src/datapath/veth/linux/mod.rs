@@ -1,10 +1,10 @@
 //! The real kernel: two netlink sockets and `/proc/sys/net`.
 //!
-//! An ADD costs three round trips: create the pair (the kernel answers with the
+//! An ADD costs four round trips: create the pair (the kernel answers with the
 //! host's end, which has the index of its peer and the ID of the peer's namespace),
-//! one batch inside the pod, one on the host, at whose end both ends are queried.
-//! Before Linux 6.2 the kernel does not return the host's end, and it is looked up.
-//! A pod's later attachments cost one more, [`other_network`].
+//! list the pod's addresses ([`other_network`]), one batch inside the pod, one on the
+//! host, at whose end both ends are queried. Before Linux 6.2 the kernel does not
+//! return the host's end, and it is looked up.
 
 mod apply;
 mod forwarding;

@@ -15,18 +15,11 @@ use super::End;
 
 /// Index of `lo` in every namespace (`LOOPBACK_IFINDEX`).
 const LOOPBACK: u32 = 1;
-/// Index and name of the only link beside `lo` in a namespace in which nothing else
-/// was attached. A namespace where another network came first has given this index
-/// away, unless that network's link was moved there from another namespace; but then
-/// it has this name, as runtimes name the first interface so.
-const FIRST: (u32, &str) = (2, "eth0");
 
-/// The name of a link of the pod, other than `own`, that has an address. Nothing is
-/// read for the first link of a pod: that is nearly every ADD.
+/// The name of a link of the pod, other than `own`, that has an address. Neither index
+/// nor name of `own` says that it is the pod's first: a link that was moved into the
+/// namespace keeps its name, and its index where that is free.
 pub(super) fn find(socket: &mut Socket, own: &End) -> Result<Option<String>, Error> {
-    if (own.index, own.name.as_str()) == FIRST {
-        return Ok(None);
-    }
     let mut seen = None;
     for index in with_addresses(&address::list(socket)?, own.index) {
         if seen.replace(index) == Some(index) {
