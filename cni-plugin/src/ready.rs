@@ -2,11 +2,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
 
-use tweed_core::{agent_state::Ready, paths::DEFAULT_BOOT_ID_FILE};
-
-const UPTIME: &str = "/proc/uptime";
+use tweed_core::{agent_state::Ready, paths::DEFAULT_BOOT_ID_FILE, uptime::is_older_than_boot};
 
 /// Whether the file at `path` is there, and not left by an earlier boot: in a folder that
 /// outlives a reboot it is there before the agent has started. A file that is not the
@@ -20,24 +17,15 @@ pub fn is_ready(path: &Path) -> bool {
     let (Some(ready), Ok(boot_id)) = (ready, fs::read_to_string(DEFAULT_BOOT_ID_FILE)) else {
         return true;
     };
+    // Another boot ID alone proves nothing: a container may have one of its own, while the
+    // agent beside it reads the kernel's.
     ready.boot_id == boot_id.trim() || !is_older_than_boot(path)
-}
-
-/// Another boot ID alone proves nothing: a container may have one of its own, while the
-/// agent beside it reads the kernel's. What cannot be determined counts as of this boot.
-fn is_older_than_boot(path: &Path) -> bool {
-    let written = fs::metadata(path).and_then(|about| about.modified()).ok();
-    let age = written.and_then(|written| SystemTime::now().duration_since(written).ok());
-    let uptime = fs::read_to_string(UPTIME).ok();
-    let uptime: Option<f64> =
-        uptime.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
-    let uptime = uptime.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    matches!((age, uptime), (Some(age), Some(uptime)) if age > uptime)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::time::SystemTime;
 
     use super::*;
 

@@ -10,7 +10,7 @@
 //! | [`agent_socket`] | the protocol of `agent.sock`, on which the agent is asked |
 //! | [`instance_lock`] | the lock that one agent of a node holds |
 //! | [`leaving`] | the lock of whoever deletes the links of removed pods |
-//! | [`netns`] | which network namespace a process works in |
+//! | [`netns`], [`uptime`] | which network namespace a process works in; whether a file is older than the boot |
 //! | [`atomic_file`] | replacing a file as a whole |
 //! | [`sysctl`] | the machine-wide sysctls that the agent sets and the uninstaller restores |
 //! | [`problem`] | what is wrong on a node, and its cure |
@@ -21,7 +21,7 @@
 //!
 //! Something belongs here if two crates need it and neither should depend on the
 //! other for it. No module here does I/O but [`agent_socket`], [`atomic_file`],
-//! [`instance_lock`], [`leaving`] and [`netns`]: files, locks and a socket that several
+//! [`instance_lock`], [`leaving`], [`netns`] and [`uptime`]: files, locks and a socket that several
 //! programs must treat in exactly the same way. The plugin links this crate, so a
 //! dependency that only the agent needs does not belong here.
 
@@ -45,4 +45,5 @@ pub mod paths;
 pub mod problem;
 pub mod sysctl;
 pub mod text;
+pub mod uptime;
 pub mod version;

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use tweed_lab::{AddResult, PluginOutput, Pod};
@@ -15,10 +16,14 @@ const NEXT_BOOT: &str = "11111111-2222-3333-4444-555555555555";
 
 /// The path of a script that runs the plugin with the next boot ID.
 fn next_boot(fixture: &Fixture) -> String {
+    next_boot_of(fixture, "$PLUGIN")
+}
+
+fn next_boot_of(fixture: &Fixture, program: &str) -> String {
     let id = fixture.node.folder().join("next_boot");
     fs::write(&id, format!("{NEXT_BOOT}\n")).unwrap();
     let script = format!(
-        "mount --bind {} /proc/sys/kernel/random/boot_id && exec $PLUGIN",
+        "mount --bind {} /proc/sys/kernel/random/boot_id && exec {program}",
         id.display()
     );
     fixture.wrapper("next_boot", &script)
@@ -126,6 +131,31 @@ fn what_has_a_link_is_not_of_another_boot() {
     assert_silent(&after_reboot(&fixture, "CHECK", &pods[0], &checked));
     assert_silent(&after_reboot(&fixture, "DEL", &pods[0], &config));
     assert_eq!(fixture.reserved(), second.address().into_iter().collect());
+}
+
+/// As where a unit runs `ip netns add blue` at boot, and the store is in a folder that
+/// outlives it: pod and namespace have the same names as before.
+#[test]
+fn a_namespace_whose_path_is_there_again_keeps_no_record_of_the_old_boot() {
+    let fixture = Fixture::tweed();
+    let config = small(&fixture);
+    let blue = fixture.pod("blue");
+    let add = fixture.call("ADD", &blue).config(&config);
+    let output = add.run(&fixture.node, "tweed-ipam").unwrap();
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let path = blue.path();
+    drop((add, blue));
+    let again = fixture.pod("blue");
+    assert_eq!(again.path(), path);
+    for entry in fs::read_dir(fixture.store().join("attachments")).unwrap() {
+        let file = fs::File::options().write(true).open(entry.unwrap().path());
+        file.unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    }
+    let add = fixture.call("ADD", &again).config(&config);
+    let program = next_boot_of(&fixture, "$PLUGIN-ipam");
+    let output = add.run(&fixture.node, &program).unwrap();
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!((fixture.reserved().len(), fixture.records()), (1, 1));
 }
 
 #[test]

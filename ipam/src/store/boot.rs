@@ -7,9 +7,11 @@
 //!
 //! So a store with another boot ID is void only if nothing shows that it is in use:
 //! the link of a record, its network namespace where another plugin makes the link, or
-//! the lock of an ADD or DEL. None of them outlives a reboot. Where one is there, the
-//! store's own ID is the one that counts, for every program that reads or writes it, and
-//! nothing is removed.
+//! the lock of an ADD or DEL. None of them outlives a reboot. A namespace's path may be
+//! there again (`ip netns add` at boot, `/proc/<pid>/ns/net`), so it counts only for a
+//! record that was written since the machine was started. Where one of them is there,
+//! the store's own ID is the one that counts, for every program that reads or writes
+//! it, and nothing is removed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -17,6 +19,7 @@ use std::os::unix::fs::MetadataExt;
 use super::reading::{self, Loaded};
 use super::{ATTACHMENTS, BOOT_ID, Store, StoreError};
 use crate::record::{Record, State};
+use tweed_core::uptime::is_older_than_boot;
 
 /// A store of this boot whose boot ID is not the one that this process reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,9 +107,11 @@ impl Store {
     /// started. If nothing does, it need not be void.
     pub(super) fn is_in_use(&self, record: &Record) -> bool {
         let is_there = || match (&record.link, &record.netns) {
-            // A namespace of the same name may be made again after a reboot.
             (Some(link), _) => (self.host.has_link)(link),
-            (None, Some(netns)) => is_another_namespace(netns),
+            (None, Some(netns)) => {
+                let path = self.record_path(&record.attachment().id());
+                is_another_namespace(netns) && !is_older_than_boot(&path)
+            }
             (None, None) => false,
         };
         let is_worked_on =
@@ -120,9 +125,7 @@ impl Store {
     }
 }
 
-/// Whether `path` leads to a network namespace that is not the caller's. After a
-/// reboot a path with a process number (`/proc/<pid>/ns/net`) may be there again, of
-/// another process, but hardly of one in a namespace of its own.
+/// Whether `path` leads to a network namespace that is not the caller's.
 fn is_another_namespace(path: &str) -> bool {
     match (fs::metadata("/proc/thread-self/ns/net"), fs::metadata(path)) {
         // All namespaces are files of one file system.

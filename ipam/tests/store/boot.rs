@@ -1,9 +1,11 @@
 //! Two programs of one boot that read different boot IDs, as the plugin on a node that
 //! is an LXC container, and an agent in a container there.
 
-use std::fs;
+use std::fs::{self, File};
 use std::sync::Mutex;
+use std::time::SystemTime;
 
+use nix::sched::{CloneFlags, unshare};
 use tweed_ipam::record::State;
 use tweed_ipam::store::{Held, OtherBootId, Store};
 
@@ -150,5 +152,31 @@ fn a_namespace_that_is_not_the_pods_proves_nothing() {
         drop((locked, held));
         lab.boot(BOOT_2);
         assert_eq!(lab.store().records().unwrap().0, [], "{netns}");
+    }
+}
+
+/// A path of a namespace may be there again after a reboot, as of `ip netns add blue` in a
+/// unit: a record of the boot before is older than the machine's start.
+#[test]
+fn a_namespace_proves_nothing_of_a_record_that_is_older_than_the_boot() {
+    // That of the process, as seen from a thread in another one.
+    let netns = format!("/proc/{}/ns/net", std::process::id());
+    unshare(CloneFlags::CLONE_NEWNET).expect("this test needs root");
+    for (written, kept) in [(SystemTime::now(), 1), (SystemTime::UNIX_EPOCH, 0)] {
+        let lab = Lab::new();
+        let mut seed = seed("one");
+        seed.netns = Some(netns.clone());
+        let store = lab.store();
+        let mut locked = lock(&store);
+        let held = locked.reserve(&seed, &subnet("10.1.0.0/24"), &[]).unwrap();
+        locked.mark_live(&held).unwrap();
+        drop((locked, held));
+        let record = lab.path("attachments").join(attachment("one").id());
+        let file = File::options().write(true).open(record).unwrap();
+        file.set_modified(written).unwrap();
+        lab.boot(BOOT_2);
+        assert_eq!(lab.store().records().unwrap().0.len(), kept, "{written:?}");
+        drop(lock(&lab.store()));
+        assert_eq!(claims(&lab).len(), kept, "{written:?}");
     }
 }
