@@ -179,6 +179,25 @@ mod tweed_over {
         fixture.assert_same_kernel(&before);
     }
 
+    /// The other plugin has no files in the store's folder.
+    #[test]
+    fn a_switch_to_tweed_ipam_gives_no_address_of_a_running_pod() {
+        let fixture = Fixture::tweed();
+        let old = ["old1", "old2"].map(|name| fixture.pod(name));
+        let theirs = old.each_ref().map(|pod| {
+            let added = fixture.add_with(pod, &host_local(&fixture));
+            added.address().unwrap()
+        });
+        let new = fixture.pod("new");
+        let own = fixture.add(&new).address().unwrap();
+        assert!(!theirs.contains(&own), "{own}");
+        assert_eq!(fixture.reserved().len(), 3);
+        for pod in old.iter().chain([&new]) {
+            fixture.del(pod);
+        }
+        assert_eq!((fixture.reserved().len(), fixture.records()), (0, 0));
+    }
+
     /// The addresses that host-local has assigned.
     fn host_locals(fixture: &Fixture) -> Vec<String> {
         let folder = fixture.node.run_dir().join("host-local").join(NETWORK);

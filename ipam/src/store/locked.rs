@@ -27,7 +27,9 @@ impl Freed {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.record.as_ref().is_some_and(|record| {
-            !record.addresses.is_empty() && record.addresses.len() == self.addresses.len()
+            record.ipam.is_none()
+                && !record.addresses.is_empty()
+                && record.addresses.len() == self.addresses.len()
         })
     }
 }
@@ -142,9 +144,12 @@ impl<'s> Locked<'s> {
         Ok(record.filter(|record| record.boot_id == self.boot_id))
     }
 
-    /// Records an attachment whose addresses a delegated IPAM plugin gives: no
-    /// address is claimed. The process that adds may call it again, to record the
-    /// addresses.
+    /// Records an attachment whose addresses a delegated IPAM plugin gives. The process
+    /// that adds may call it again, to record the addresses. They are claimed, so that
+    /// the store does not give them to others once the config names it instead. An
+    /// address with an entry stays as it is: it is taken already, as by that plugin's own
+    /// file in the same folder. But a claim of an earlier attachment, whose DEL the
+    /// plugin has done, becomes that of this one.
     ///
     /// # Errors
     /// [`StoreError::Attached`], [`StoreError::AddInProgress`],
@@ -157,7 +162,31 @@ impl<'s> Locked<'s> {
         if !is_own {
             self.supersede(&seed.attachment)?;
         }
-        self.write_held(seed.record(addresses, &self.boot_id))
+        let record = self.write_held(seed.record(addresses, &self.boot_id))?;
+        for address in &record.addresses {
+            self.drop_delegated_claim(address.ip())?;
+            match self.claim(&record, address.ip()) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    let path = self.store.claim_path(address.ip());
+                    return Err(StoreError::io("claim", path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(record)
+    }
+
+    /// Removes the claim on an address if another IPAM plugin gave it to who has it.
+    fn drop_delegated_claim(&mut self, address: IpAddr) -> Result<(), StoreError> {
+        let Some(id) = self.store.claimed_by(address)? else {
+            return Ok(());
+        };
+        match reading::load(self.store, &id) {
+            Loaded::Record(record) if record.ipam.is_some() => {
+                self.remove(&self.store.claim_path(address))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Completes an ADD: writes `record` as live. Only after this may the [`Held`] be

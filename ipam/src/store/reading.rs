@@ -219,8 +219,8 @@ impl Store {
     }
 
     /// The addresses of `record` on which it has no claim. For a record of
-    /// [`Locked::track`](super::Locked::track) these are all; for one of
-    /// [`Locked::reserve`](super::Locked::reserve) there should be none.
+    /// [`Locked::reserve`](super::Locked::reserve) there should be none; for one of
+    /// [`Locked::track`](super::Locked::track) another entry may have been there.
     ///
     /// # Errors
     /// [`StoreError::Io`].

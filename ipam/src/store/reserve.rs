@@ -55,7 +55,7 @@ impl Locked<'_> {
         }
         let addresses = choices.iter().map(|choice| choice.address).collect();
         let record = self.write_held(seed.record(addresses, &self.boot_id))?;
-        if let Err(error) = self.claim(&record) {
+        if let Err(error) = self.claim_all(&record) {
             // If this fails too, a record remains whose owner is about to end: the
             // next DEL, GC or sweep frees it.
             let _ = self.free(&seed.attachment);
@@ -64,14 +64,19 @@ impl Locked<'_> {
         Ok(record)
     }
 
-    fn claim(&mut self, record: &Record) -> Result<(), StoreError> {
-        let target = Path::new(ATTACHMENTS).join(record.attachment().id());
+    fn claim_all(&mut self, record: &Record) -> Result<(), StoreError> {
         for address in &record.addresses {
             let path = self.store.claim_path(address.ip());
-            let claimed = self.store.host.disk.link(&target, &path);
+            let claimed = self.claim(record, address.ip());
             claimed.map_err(StoreError::io("claim", path))?;
         }
         Ok(())
+    }
+
+    pub(super) fn claim(&mut self, record: &Record, address: IpAddr) -> io::Result<()> {
+        let target = Path::new(ATTACHMENTS).join(record.attachment().id());
+        let path = self.store.claim_path(address);
+        self.store.host.disk.link(&target, &path)
     }
 
     fn choose(

@@ -141,6 +141,33 @@ fn requested_addresses() {
     assert!(refused(&["10.1.0.80", "10.1.0.81"]).contains("10.1.0.81"));
 }
 
+/// As after a switch of `ipam.type` while pods run.
+#[test]
+fn addresses_that_another_ipam_plugin_gave_are_taken_until_their_record_is_freed() {
+    let lab = Lab::new();
+    let store = lab.store();
+    let by_other = Seed {
+        ipam: Some("other".to_owned()),
+        ..seed("other")
+    };
+    let addresses = ["10.1.0.2/24", "10.1.0.3/24"].map(|it| it.parse().unwrap());
+    // Its own file, as it shares the folder, stays.
+    fs::create_dir_all(lab.path("")).unwrap();
+    fs::write(lab.path("10.1.0.3"), "other\r\neth0").unwrap();
+    let mut locked = lock(&store);
+    drop(locked.track(&by_other, Vec::new()).unwrap());
+    let held = locked.track(&by_other, addresses.to_vec()).unwrap();
+    locked.mark_live(&held).unwrap();
+    drop((locked, held));
+    assert_eq!(given(&lab, "one", "10.1.0.0/29"), ["10.1.0.4"]);
+    let refused = add_asking(&store, "two", &subnet("10.1.0.0/29"), &["10.1.0.2"]);
+    assert!(refused.unwrap_err().to_string().contains("net/other/eth0"));
+
+    let freed = lock(&store).free(&attachment("other")).unwrap().unwrap();
+    assert!(!freed.is_complete(), "the other one has to free them too");
+    assert_eq!(claims(&lab), ["10.1.0.3", "10.1.0.4"]);
+}
+
 #[test]
 fn a_requested_address_of_an_interrupted_add_can_be_given() {
     let lab = Lab::new();

@@ -102,7 +102,7 @@ fn a_late_del_frees_only_the_claims_that_are_its_own() {
 }
 
 #[test]
-fn tracked_addresses_claim_nothing_and_can_be_recorded_later() {
+fn tracked_addresses_are_claimed_and_can_be_recorded_later() {
     let lab = Lab::new();
     let store = lab.store();
     let _held = lock(&store).track(&seed("one"), vec![]).unwrap();
@@ -110,9 +110,33 @@ fn tracked_addresses_claim_nothing_and_can_be_recorded_later() {
     let record = lock(&store).track(&seed("one"), address).unwrap();
     let record = lock(&store).mark_live(&record).unwrap();
     assert_eq!(store.read(&attachment("one")).unwrap(), Some(record));
-    assert_eq!(claims(&lab), [""; 0]);
+    assert_eq!(claims(&lab), ["192.0.2.7"]);
     del(&store, "one");
     assert_eq!(store.records().unwrap(), (vec![], vec![]));
+    assert_eq!(claims(&lab), [""; 0]);
+}
+
+/// The other plugin has freed the address, and has given it again before the DEL ends.
+#[test]
+fn a_tracked_address_is_claimed_by_the_attachment_that_has_it_now() {
+    let lab = Lab::new();
+    let store = lab.store();
+    let track = |container_id: &str| {
+        let seed = Seed {
+            ipam: Some("other".to_owned()),
+            ..seed(container_id)
+        };
+        let address = vec!["192.0.2.7/24".parse().unwrap()];
+        let mut locked = lock(&store);
+        let held = locked.track(&seed, address).unwrap();
+        locked.mark_live(&held).unwrap()
+    };
+    track("one");
+    let two = track("two");
+    del(&store, "one");
+    assert_eq!(store.unclaimed(&two).unwrap().len(), 0);
+    del(&store, "two");
+    assert_eq!(claims(&lab), [""; 0]);
 }
 
 #[test]
