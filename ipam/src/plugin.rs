@@ -5,18 +5,22 @@
 //! and GC and STATUS are supported. Its records have owner `other`: the links belong
 //! to another plugin, so only DEL and GC free the records.
 
-use std::{convert::Infallible, path::PathBuf};
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
 
 use crate::ranges::{IpamConfig, config::data_dir};
 use crate::record::{Owner, Process, State};
 use crate::resolv_conf;
 use crate::store::{LOCK_WAIT, Seed, Store};
-use crate::sweep::{self, Swept};
+use crate::sweep::{self, Reason, Swept};
 use tweed_cni::{
     AddResult, CniError, Code, Config, IpConfig, Plugin, Request, Target, ValidAttachment,
 };
 use tweed_core::attachment::{Attachment, ContainerId, IfName};
 use tweed_core::paths::DEFAULT_RUN_DIR;
+
+/// `dataDir` of host-local where its config names none.
+const HOST_LOCAL_DATA_DIR: &str = "/var/lib/cni/networks";
 
 /// The folder of all state, `runDir`.
 ///
@@ -34,15 +38,20 @@ pub fn run_dir(config: &Config) -> Result<PathBuf, CniError> {
 }
 
 /// The store that the config names: `ipam.dataDir`, by default
-/// `<runDir>/ipam`. It reads nothing else of the config, so that a DEL or GC does not
+/// `<runDir>/ipam`. A config without the key may have been host-local's, whose default
+/// is another folder. It reads nothing else of the config, so that a DEL or GC does not
 /// fail over a key that it does not need.
 ///
 /// # Errors
 /// Code 7 when one of the keys is no absolute path.
 pub fn open_store(config: &Config) -> Result<Store, CniError> {
     let ipam = config.ipam()?;
-    let data_dir = data_dir(&ipam, &run_dir(config)?).map_err(CniError::config)?;
-    Ok(Store::open(&data_dir, &config.network))
+    let run_dir = run_dir(config)?;
+    Ok(match data_dir(&ipam).map_err(CniError::config)? {
+        Some(data_dir) => Store::open(&data_dir, &config.network),
+        None => Store::open(&run_dir.join("ipam"), &config.network)
+            .after_host_local(Path::new(HOST_LOCAL_DATA_DIR)),
+    })
 }
 
 /// What an ADD needs of the `ipam` object. Keys without effect are logged.
@@ -179,12 +188,24 @@ impl Plugin for TweedIpam {
     }
 }
 
+/// Logs the files of host-local that a GC has removed.
+pub fn report_host_local(request: &Request<'_>, removed: &[PathBuf]) {
+    for path in removed {
+        request.log(format_args!(
+            "removed {}, by which host-local gave an address: {}",
+            path.display(),
+            Reason::NotListed
+        ));
+    }
+}
+
 fn report(request: &Request<'_>, swept: &Swept<Infallible>) -> Result<(), CniError> {
     for (freed, reason) in &swept.freed {
         let addresses: Vec<String> = freed.addresses.iter().map(ToString::to_string).collect();
         let addresses = addresses.join(" and ");
         request.log(format_args!("freed {addresses} of {freed}: {reason}"));
     }
+    report_host_local(request, &swept.host_local);
     match swept.failed.as_slice() {
         [] => Ok(()),
         failed => {

@@ -8,7 +8,7 @@
 //! uses, and the next sweep completes one that was interrupted. Addresses of another IPAM plugin are given back to it
 //! before their record is freed; who cannot do that leaves the record alone.
 
-use std::{collections::HashSet, fmt, net::IpAddr, time::Duration};
+use std::{collections::HashSet, fmt, net::IpAddr, path::PathBuf, time::Duration};
 
 use crate::record::{Owner, Record, State};
 use crate::store::{Entry, Freed, Locked, Store, StoreError};
@@ -165,6 +165,9 @@ pub struct Swept<E> {
     pub freed: Vec<(Freed, Reason)>,
     /// Addresses whose claims had no record.
     pub void_claims: Vec<IpAddr>,
+    /// Files of host-local that were removed, as the runtime does not list their
+    /// attachments.
+    pub host_local: Vec<PathBuf>,
     /// Records that could not be freed.
     pub failed: Vec<Failed<E>>,
 }
@@ -185,7 +188,8 @@ pub fn sweep<R: Removal>(
 }
 
 /// Frees every record of the store's network that `valid` does not list, and those
-/// whose owner is provably gone. Attachments of other networks in `valid` do not
+/// whose owner is provably gone; then what host-local gave to attachments that are
+/// neither listed nor recorded, as it may have leaked. Attachments of other networks in `valid` do not
 /// count; an empty list frees everything.
 ///
 /// # Errors
@@ -197,7 +201,9 @@ pub fn gc<R: Removal>(
     removal: R,
 ) -> Result<Swept<R::Error>, StoreError> {
     let listed = valid.iter().map(Attachment::id).collect();
-    free_entries(store, wait, &|_| false, Some(&listed), removal)
+    let mut swept = free_entries(store, wait, &|_| false, Some(&listed), removal)?;
+    swept.host_local = store.free_unlisted_host_local(valid, wait)?;
+    Ok(swept)
 }
 
 fn free_entries<R: Removal>(
@@ -218,6 +224,7 @@ fn free_entries<R: Removal>(
     let mut swept = Swept {
         freed: Vec::new(),
         void_claims: Vec::new(),
+        host_local: Vec::new(),
         failed: Vec::new(),
     };
     for entry in store.entries()? {

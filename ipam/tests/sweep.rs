@@ -85,7 +85,8 @@ mod tests {
         let lab = Lab::new();
         let store = lab.store();
         let _adding = populate(&store);
-        fs::write(lab.path("10.1.0.200"), "host-local\r\neth0").unwrap();
+        fs::write(lab.path("10.1.0.200"), "live\r\neth0").unwrap();
+        fs::write(lab.path("10.1.0.201"), "gone\r\neth0").unwrap();
         let elsewhere = Attachment {
             network: NetworkName::new("elsewhere").unwrap(),
             ..attachment("second")
@@ -101,6 +102,7 @@ mod tests {
             ]
         );
         assert_eq!(left(&store), ["adding", "live"]);
+        assert_eq!(swept.host_local, [lab.path("10.1.0.201")]);
         assert!(lab.path("10.1.0.200").exists());
         assert!(lab.path("lock").exists());
     }

@@ -5,9 +5,10 @@ use std::{cell::RefCell, collections::HashSet};
 use tweed_cni::{CniError, Command, Request};
 use tweed_core::attachment::{Attachment, NetworkName};
 use tweed_core::netns;
+use tweed_ipam::plugin::{listed, report_host_local};
+use tweed_ipam::record::Record;
 use tweed_ipam::store::{Entry, LOCK_WAIT, Store};
 use tweed_ipam::sweep::{self, Cause, Removal, Swept};
-use tweed_ipam::{plugin::listed, record::Record};
 use tweed_netlink::link::Link;
 
 use super::failures::Failures;
@@ -149,6 +150,7 @@ fn report(request: &Request<'_>, swept: Swept<CniError>, failures: &mut Failures
     for (freed, reason) in &swept.freed {
         request.log(format_args!("freed {freed}: {reason}"));
     }
+    report_host_local(request, &swept.host_local);
     for failed in swept.failed {
         let mut error = match failed.cause {
             Cause::Store(error) => CniError::from(error),

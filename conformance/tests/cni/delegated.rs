@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::path::Path;
 
 use serde_json::{Value, json};
 use tweed_lab::{AddResult, PingOptions, PluginCall, Pod, Snapshot, ping};
@@ -198,9 +199,39 @@ mod tweed_over {
         assert_eq!((fixture.reserved().len(), fixture.records()), (0, 0));
     }
 
+    /// As a config of host-local that works unchanged, for `ptp` and for `tweed`: its
+    /// default folder is not the store's.
+    #[test]
+    fn a_switch_to_tweed_ipam_without_a_data_dir_finds_what_host_local_gave() {
+        for main in ["tweed", "ptp"] {
+            let fixture = Fixture::tweed();
+            let with = |ipam: &str| {
+                let mut config = fixture.config();
+                config["type"] = main.into();
+                config["ipam"] =
+                    json!({ "type": ipam, "ranges": [[{ "subnet": "10.244.1.0/29" }]] });
+                fixture.write_chain("1.1.0", &[config]);
+                fixture.tool()
+            };
+            let [old, new] = ["old", "new"].map(|name| fixture.pod(name));
+            let theirs = fixture.node.cni_cache_dir().join("networks").join(NETWORK);
+            let given = with("host-local").add(&old).unwrap().address().unwrap();
+            assert_eq!(files_like_addresses(&theirs), [given.to_string()], "{main}");
+            let own = with("tweed-ipam");
+            let added = own.add(&new).unwrap().address().unwrap();
+            assert_ne!(added, given, "{main}");
+            own.del(&old).unwrap();
+            assert_eq!(files_like_addresses(&theirs), [""; 0], "{main}");
+            own.del(&new).unwrap();
+        }
+    }
+
     /// The addresses that host-local has assigned.
     fn host_locals(fixture: &Fixture) -> Vec<String> {
-        let folder = fixture.node.run_dir().join("host-local").join(NETWORK);
+        files_like_addresses(&fixture.node.run_dir().join("host-local").join(NETWORK))
+    }
+
+    fn files_like_addresses(folder: &Path) -> Vec<String> {
         let names = fs::read_dir(folder).into_iter().flatten();
         names
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())

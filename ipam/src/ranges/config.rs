@@ -6,7 +6,7 @@
 //! old top-level range comes before `ranges`, and `ipRanges` of the runtime before
 //! both. Every error names the key, by its path, and its value.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{fmt, net::IpAddr};
 
 use ipnetwork::IpNetwork;
@@ -72,15 +72,15 @@ impl IpamConfig {
     }
 }
 
-/// The folder of the store: `ipam.dataDir`, by default `ipam` in the run folder.
-/// A DEL needs nothing else of the object.
+/// The folder of the store, `ipam.dataDir`, if it is named. A DEL needs nothing else of
+/// the object.
 ///
 /// # Errors
 /// A text when the key is no absolute path.
-pub fn data_dir(ipam: &Map<String, Value>, run_dir: &Path) -> Result<PathBuf, String> {
+pub fn data_dir(ipam: &Map<String, Value>) -> Result<Option<PathBuf>, String> {
     match text(ipam, "ipam", "dataDir")? {
-        None => Ok(run_dir.join("ipam")),
-        Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
+        None => Ok(None),
+        Some(path) if path.starts_with('/') => Ok(Some(PathBuf::from(path))),
         Some(path) => Err(format!(
             "ipam.dataDir is {path:?}: it must be an absolute path, as callers have different \
              current folders"

@@ -168,12 +168,12 @@ fn keys_without_effect_are_named() {
 
 #[test]
 fn the_data_folder() {
-    let data_dir = |ipam: Value| config::data_dir(ipam.as_object().unwrap(), "/run/x".as_ref());
-    assert_eq!(data_dir(json!({})), Ok("/run/x/ipam".into()));
-    assert_eq!(data_dir(json!({ "dataDir": "" })), Ok("/run/x/ipam".into()));
+    let data_dir = |ipam: Value| config::data_dir(ipam.as_object().unwrap());
+    assert_eq!(data_dir(json!({})), Ok(None));
+    assert_eq!(data_dir(json!({ "dataDir": "" })), Ok(None));
     assert_eq!(
         data_dir(json!({ "dataDir": "/var/lib/cni" })),
-        Ok("/var/lib/cni".into())
+        Ok(Some("/var/lib/cni".into()))
     );
     for bad in [json!("x/y"), json!(1)] {
         let error = data_dir(json!({ "dataDir": bad })).unwrap_err();

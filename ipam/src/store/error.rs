@@ -72,7 +72,8 @@ pub enum StoreError {
     /// No address is left in a range set.
     #[error(
         "range set {index} ({set}) of network {network} is exhausted: {used} of {capacity} \
-         addresses are taken; delete pods, or give the node a larger range"
+         addresses are taken{left}; delete pods, or give the node a larger range",
+        left = host_local_text(.host_local)
     )]
     Exhausted {
         /// The network.
@@ -85,6 +86,8 @@ pub enum StoreError {
         used: u128,
         /// How many there are.
         capacity: u128,
+        /// How many of them host-local has, in which folders.
+        host_local: Vec<(PathBuf, usize)>,
     },
     /// A requested address belongs to another attachment, or to host-local.
     #[error("the requested address {address} is taken by {holder}")]
@@ -183,6 +186,17 @@ fn list(addresses: &[IpAddr]) -> String {
             .collect::<Vec<_>>()
             .join(" and "),
     }
+}
+
+fn host_local_text(host_local: &[(PathBuf, usize)]) -> String {
+    let texts = host_local.iter().map(|(folder, count)| {
+        format!(
+            ", {count} of them by files of host-local in {}, which the DEL of their containers \
+             and a GC remove",
+            folder.display()
+        )
+    });
+    texts.collect()
 }
 
 fn found_text(state: Option<&State>) -> &'static str {

@@ -24,7 +24,8 @@
 //!   says that a DEL is in progress.
 //!
 //! A regular file that is named like an address belongs to host-local and is left
-//! alone until the DEL of the container that it names: host_local.rs. After a reboot
+//! alone until the DEL of the container that it names, or a GC without it:
+//! host_local.rs. After a reboot
 //! everything here is void (boot.rs), so only the boot ID is synced to the disk: by it,
 //! records are void that a power failure has left empty.
 
@@ -109,6 +110,8 @@ impl Default for Host {
 pub struct Store {
     network: NetworkName,
     folder: PathBuf,
+    /// Where host-local keeps this network's files by default, if they count.
+    host_local: Option<PathBuf>,
     host: Host,
 }
 
@@ -125,6 +128,7 @@ impl Store {
         Self {
             network: network.clone(),
             folder: data_dir.join(network.as_str()),
+            host_local: None,
             host,
         }
     }
@@ -171,6 +175,13 @@ impl Store {
 
     fn claim_path(&self, address: IpAddr) -> PathBuf {
         self.folder.join(address.to_string())
+    }
+
+    /// The places of entries by which `address` is taken.
+    fn entry_paths(&self, address: IpAddr) -> impl Iterator<Item = PathBuf> {
+        let name = address.to_string();
+        self.host_local_folders()
+            .map(move |folder| folder.join(&name))
     }
 
     /// The record of `attachment`, without the lock: it may change at any time. A

@@ -277,11 +277,19 @@ impl Store {
         }
     }
 
-    /// Every address for which the folder has an entry, with the entry's type.
+    /// Every address for which there is an entry, of the store or of host-local, with
+    /// the entry's type.
     pub(super) fn taken(&self) -> Result<HashMap<IpAddr, Kind>, StoreError> {
+        let mut taken = HashMap::new();
+        if let Some(folder) = &self.host_local {
+            let files = self.host_local_files(folder)?.into_iter();
+            taken.extend(files.map(|(address, _)| (address, Kind::File)));
+        }
+        // An entry of the store comes before a file elsewhere.
         let entries = self.list_or_empty(self.folder.clone())?.into_iter();
-        let taken = |(name, kind): (OsString, _)| Some((claimed_address(name.to_str()?)?, kind));
-        Ok(entries.filter_map(taken).collect())
+        let own = |(name, kind): (OsString, _)| Some((claimed_address(name.to_str()?)?, kind));
+        taken.extend(entries.filter_map(own));
+        Ok(taken)
     }
 
     pub(super) fn list_or_empty(&self, path: PathBuf) -> Result<Vec<(OsString, Kind)>, StoreError> {

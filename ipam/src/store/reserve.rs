@@ -5,7 +5,8 @@
 //! readlink(2) for each taken address that it skips, whatever the size of the
 //! range; after [`PROBES`] of them the folder is listed once instead.
 
-use std::{io, net::IpAddr, path::Path};
+use std::path::{Path, PathBuf};
+use std::{io, net::IpAddr};
 
 use ipnetwork::IpNetwork;
 
@@ -130,7 +131,12 @@ impl Locked<'_> {
                     Loaded::Record(record) => record.attachment().to_string(),
                     _ => format!("the record {}", self.store.record_path(&id).display()),
                 },
-                None => format!("the file {}", self.store.claim_path(address).display()),
+                None => {
+                    let mut paths = self.store.entry_paths(address);
+                    let path = paths.find(|path| path.symlink_metadata().is_ok());
+                    let path = path.unwrap_or_else(|| self.store.claim_path(address));
+                    format!("the file {}", path.display())
+                }
             };
             return Err(StoreError::RequestedTaken { address, holder });
         }
@@ -161,7 +167,21 @@ impl Locked<'_> {
             set: set.to_string(),
             used: taken.keys().filter(|a| set.can_give(**a)).count() as u128,
             capacity: set.capacity(),
+            host_local: self.host_locals_of(set)?,
         })
+    }
+
+    /// How many addresses of a set host-local has, in which folders.
+    fn host_locals_of(&self, set: &RangeSet) -> Result<Vec<(PathBuf, usize)>, StoreError> {
+        let mut found = Vec::new();
+        for folder in self.store.host_local_folders() {
+            let files = self.store.host_local_files(folder)?.into_iter();
+            match files.filter(|(address, _)| set.can_give(*address)).count() {
+                0 => {}
+                count => found.push((folder.to_owned(), count)),
+            }
+        }
+        Ok(found)
     }
 
     /// The address last given from a set. If it is not valid, the search starts at
@@ -173,14 +193,16 @@ impl Locked<'_> {
     }
 
     fn is_taken(&self, address: IpAddr) -> Result<bool, StoreError> {
-        let path = self.store.claim_path(address);
-        match self.store.host.disk.read_link(&path) {
-            // A claim; with EINVAL, another file of that name.
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(StoreError::io("read the link", path)(error)),
+        for path in self.store.entry_paths(address) {
+            match self.store.host.disk.read_link(&path) {
+                // A claim; with EINVAL, another file of that name.
+                Ok(_) => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(StoreError::io("read the link", path)(error)),
+            }
         }
+        Ok(false)
     }
 
     /// Frees addresses that provably have no owner and are not used in the kernel:
