@@ -262,7 +262,7 @@ problem_kinds! {
         "wait; if it stays, the log says what it waits for";
     /// A file in the address store is damaged, or not of the store.
     StoreFile, "store-file", Host, Warning,
-        "it is left alone and harms nothing; remove it if it is nobody's";
+        "it is left alone; remove it if it is nobody's, but never a record (attachments/…) of a pod that runs: its addresses could be given to another pod";
     /// The address store cannot be read or locked.
     StoreUnusable, "store-unusable", Host, Warning,
         "local pods' routes are not mended until it can be read; the agent tries again by itself";

@@ -163,7 +163,7 @@ impl<E: fmt::Display> fmt::Display for Failed<E> {
 pub struct Swept<E> {
     /// The freed records, with the reason.
     pub freed: Vec<(Freed, Reason)>,
-    /// Addresses whose claims had no record.
+    /// Addresses whose claims had neither a record nor a link.
     pub void_claims: Vec<IpAddr>,
     /// Files of host-local that were removed, as the runtime does not list their
     /// attachments.

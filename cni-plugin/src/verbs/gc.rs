@@ -31,6 +31,10 @@ pub fn gc<K: Kernel, D: Delegate>(
     let valid = valid.map(|list| listed(&request.config, list));
     let mut failures = Failures::default();
 
+    // First, as a claim without a record stays while its link is there.
+    if let Some(valid) = &valid {
+        delete_unrecorded(tweed, store, valid, &mut failures);
+    }
     let shared = RefCell::new(&mut *tweed);
     let removal = Unused {
         tweed: &shared,
@@ -48,9 +52,6 @@ pub fn gc<K: Kernel, D: Delegate>(
     };
     if let Some(swept) = failures.keep(swept) {
         report(request, swept, &mut failures);
-    }
-    if let Some(valid) = &valid {
-        delete_unrecorded(tweed, store, valid, &mut failures);
     }
     // Leaving links whose cleanup process was killed, of whatever network.
     failures.keep(tweed.kernel.delete_leaving().map_err(refused));

@@ -14,7 +14,7 @@ subjects! {
         the_newer_key_wins, without_a_list_live_attachments_stay, null_counts_as_no_list,
         without_a_list_dead_attachments_are_freed, another_network_is_left_alone,
         foreign_links_are_left_alone, foreign_files_are_left_alone,
-        a_leaked_link_is_deleted, a_listed_link_without_a_record_stays,
+        a_leaked_link_is_deleted, a_claim_whose_record_was_removed_goes_with_its_link, a_listed_link_without_a_record_stays,
         another_interface_of_the_container_is_not_listed_with_it,
         a_damaged_record_is_removed_with_its_link,
         a_link_with_another_alias_is_removed_with_its_record, a_list_of_another_shape_frees_nothing,
@@ -195,6 +195,19 @@ fn a_leaked_link_is_deleted(fixture: &Fixture) {
     gc(fixture, &[]);
     fixture.assert_nothing_left(&before);
     fixture.add(&pod);
+}
+
+fn a_claim_whose_record_was_removed_goes_with_its_link(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    fixture.add(&pod);
+    for record in fs::read_dir(fixture.store().join("attachments")).unwrap() {
+        fs::remove_file(record.unwrap().path()).unwrap();
+    }
+    gc(fixture, &[&pod]);
+    assert_eq!(fixture.reserved().len(), 1);
+    gc(fixture, &[]);
+    fixture.assert_nothing_left(&before);
 }
 
 fn a_listed_link_without_a_record_stays(fixture: &Fixture) {

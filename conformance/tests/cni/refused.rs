@@ -11,7 +11,8 @@ subjects! {
     all: an_existing_interface_is_left_alone, a_second_add_leaves_the_first_alone;
     tweed: an_existing_interface_is_code_102, a_second_add_is_code_102,
         a_conflicting_link_on_the_host_is_named, a_conflicting_route_is_named,
-        a_live_address_is_not_assigned_again_after_the_store_was_wiped, a_host_source_that_no_interface_has_is_named,
+        a_live_address_is_not_assigned_again_after_the_store_was_wiped,
+        a_live_address_is_not_assigned_again_after_its_record_was_removed, a_host_source_that_no_interface_has_is_named,
         cnitool_shows_the_reason, unknown_keys_are_warned_of_and_ignored,
         an_add_whose_result_nobody_can_get_leaves_nothing;
 }
@@ -107,6 +108,23 @@ fn a_live_address_is_not_assigned_again_after_the_store_was_wiped(fixture: &Fixt
     let output = fixture.run(&fixture.call("ADD", &new).config(&config));
     assert_refused_with(&output, 103, &["10.244.1.5", alive.host_link()]);
     fixture.assert_nothing_left(&before);
+}
+
+fn a_live_address_is_not_assigned_again_after_its_record_was_removed(fixture: &Fixture) {
+    let mut config = fixture.config();
+    config["ipam"]["ranges"][0][0]["rangeEnd"] = "10.244.1.3".into();
+    let [old, new, late] = ["old", "new", "late"].map(|name| fixture.pod(name));
+    fixture.add_with(&old, &config);
+    for record in fs::read_dir(fixture.store().join("attachments")).unwrap() {
+        fs::remove_file(record.unwrap().path()).unwrap();
+    }
+    let added = fixture.add_with(&new, &config);
+    assert_eq!(added.address(), Some("10.244.1.3".parse().unwrap()));
+    // The range is full, for which the store looks for claims of nobody.
+    let full = fixture.run(&fixture.call("ADD", &late).config(&config));
+    assert_refused_with(&full, 100, &["2 of 2 addresses"]);
+    fixture.del(&old);
+    fixture.add_with(&late, &config);
 }
 
 fn a_host_source_that_no_interface_has_is_named(fixture: &Fixture) {

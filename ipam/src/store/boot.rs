@@ -119,7 +119,7 @@ impl Store {
         is_there() || is_worked_on()
     }
 
-    /// The same of a file that cannot be read as a record: only its link can show it.
+    /// The same of a record that is gone, or cannot be read: only its link can show it.
     pub(super) fn has_link_of(&self, id: &str) -> bool {
         (self.host.has_link)(&reading::link_name_of(id))
     }

@@ -15,7 +15,7 @@ use tweed_core::attachment::Attachment;
 pub struct Freed {
     /// [`Attachment::id`] of the attachment.
     pub id: String,
-    /// Its record; absent when the file could not be read as one.
+    /// Its record; absent when there was none, or no file that could be read as one.
     pub record: Option<Record>,
     /// The addresses that can be given again.
     pub addresses: Vec<IpAddr>,
@@ -108,7 +108,7 @@ impl<'s> Locked<'s> {
             }
         }
         for (address, id) in self.store.claims()? {
-            if !kept.contains(&id) {
+            if !kept.contains(&id) && !self.store.has_link_of(&id) {
                 self.remove(&self.store.claim_path(address))?;
             }
         }
@@ -262,7 +262,7 @@ impl<'s> Locked<'s> {
     }
 
     /// Completes a DEL: removes the record, after which the addresses can be given
-    /// again. None if there was no record.
+    /// again. None if there was neither a record nor a claim.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -276,16 +276,16 @@ impl<'s> Locked<'s> {
     /// [`StoreError::Io`].
     pub(crate) fn free_id(&mut self, id: &str) -> Result<Option<Freed>, StoreError> {
         let (record, listed) = match reading::load(self.store, id) {
-            Loaded::Missing => return Ok(None),
+            Loaded::Missing => match self.store.claims_of(id)? {
+                none if none.is_empty() => return Ok(None),
+                // Somebody has removed the record while its pod was there.
+                left => (None, left),
+            },
             Loaded::Record(record) => {
                 let listed: Vec<IpAddr> = record.addresses.iter().map(IpNetwork::ip).collect();
                 (Some(*record), listed)
             }
-            Loaded::Damaged(_) => {
-                let claims = self.store.claims()?.into_iter();
-                let listed = claims.filter_map(|(address, owner)| (owner == id).then_some(address));
-                (None, listed.collect())
-            }
+            Loaded::Damaged(_) => (None, self.store.claims_of(id)?),
             Loaded::Unreadable(error) => {
                 return Err(StoreError::io("read", self.store.record_path(id))(error));
             }
@@ -317,8 +317,8 @@ impl<'s> Locked<'s> {
         }))
     }
 
-    /// Removes void claims: those without a record, or whose record does not list
-    /// them. ADD and DEL leave none, but a person may.
+    /// Removes void claims: those with neither a record nor a link, or whose record
+    /// does not list them. ADD and DEL leave none, but a person may.
     ///
     /// # Errors
     /// [`StoreError::Io`].

@@ -16,7 +16,7 @@
 //! - A claim counts while its record lists it, or cannot be read. ADD writes the
 //!   cursor, then the record, then the claims; DEL removes the claims, then the
 //!   record. So a record may exist without its claims, but no claim without its
-//!   record.
+//!   record. If a person removes a record, its claims count while its link is there.
 //! - A process that adds or deletes holds a lock on the record's file: held.rs.
 //! - Files are replaced by rename, so a reader sees the old or the new one.
 //!   Readers need no lock. The exception is a full disk: writing.rs.
@@ -45,6 +45,7 @@ mod writing;
 use std::path::{Path, PathBuf};
 use std::{fs, io, net::IpAddr, sync::Arc, time::Duration};
 
+use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 
 use crate::record::Record;
@@ -79,7 +80,8 @@ pub struct Host {
     pub disk: Arc<dyn Disk>,
     /// A file with the ID of the current boot.
     pub boot_id: PathBuf,
-    /// Whether the network namespace of the calling thread has a link of this name.
+    /// Whether the network namespace of the calling thread has a link of this name. If
+    /// that cannot be determined, it has.
     pub has_link: fn(&str) -> bool,
 }
 
@@ -100,7 +102,7 @@ impl Default for Host {
         Self {
             disk: Arc::new(LocalDisk),
             boot_id: DEFAULT_BOOT_ID_FILE.into(),
-            has_link: |name| if_nametoindex(name).is_ok(),
+            has_link: |name| if_nametoindex(name) != Err(Errno::ENODEV),
         }
     }
 }

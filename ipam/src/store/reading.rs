@@ -17,6 +17,9 @@ pub struct Problem {
     pub path: PathBuf,
     /// What is wrong with it, and what removes it.
     pub what: String,
+    /// The name of the link's host end if it is the record of an attachment: `tweed`
+    /// gives the link an alias that names the pod.
+    pub link: Option<String>,
 }
 
 impl fmt::Display for Problem {
@@ -143,6 +146,7 @@ impl Store {
                 continue;
             }
             let loaded = is_id(&name).then(|| load(self, &name));
+            let link = is_id(&name).then(|| link_name_of(&name));
             let what = match loaded {
                 None => "is not a record's name; it is ignored".to_owned(),
                 Some(Loaded::Missing) => continue,
@@ -159,13 +163,17 @@ impl Store {
                 Some(Loaded::Unreadable(error)) => format!("cannot be read: {error}"),
             };
             let path = self.record_path(&name);
-            problems.push(Problem { path, what });
+            problems.push(Problem { path, what, link });
         }
         for (name, kind) in self.list_or_empty(self.folder.clone())? {
             let name = name.to_string_lossy().into_owned();
             if let Some(what) = foreign(&name, kind) {
                 let path = self.path(&name);
-                problems.push(Problem { path, what });
+                problems.push(Problem {
+                    path,
+                    what,
+                    link: None,
+                });
             }
         }
         records.sort_by_key(Record::attachment);
@@ -242,10 +250,11 @@ impl Store {
     }
 
     /// Whether a claim of the record `id` on `address` is void. Claims of a record
-    /// that cannot be read are not.
+    /// that cannot be read are not, nor those of one that somebody has removed while
+    /// its pod, of which its link shows, is there.
     pub(super) fn is_void(&self, address: IpAddr, id: &str) -> bool {
         match load(self, id) {
-            Loaded::Missing => true,
+            Loaded::Missing => !self.has_link_of(id),
             Loaded::Record(record) => record.addresses.iter().all(|a| a.ip() != address),
             Loaded::Damaged(_) | Loaded::Unreadable(_) => false,
         }
@@ -262,6 +271,13 @@ impl Store {
             }
         }
         Ok(claims)
+    }
+
+    /// The addresses that are claimed for the record `id`.
+    pub(super) fn claims_of(&self, id: &str) -> Result<Vec<IpAddr>, StoreError> {
+        let claims = self.claims()?.into_iter();
+        let of_id = claims.filter_map(|(address, owner)| (owner == id).then_some(address));
+        Ok(of_id.collect())
     }
 
     /// The name of the record that has `address`; none if no record of this store

@@ -166,3 +166,39 @@ fn an_obstacle_is_named_with_its_cure() {
     let error = add(&lab.store(), "one", &subnet("10.1.0.0/24")).unwrap_err();
     assert!(error.to_string().contains("/data/net"), "{error}");
 }
+
+/// A person removes the record of a pod that runs.
+#[test]
+fn a_claim_without_a_record_counts_while_the_link_is_there() {
+    let lab = Lab::new();
+    let store = lab.seen_with(BOOT_1, |_| true);
+    let range = ranges(r#"{"subnet":"10.1.0.0/29","rangeEnd":"10.1.0.2"}"#);
+    add(&store, "one", &range).unwrap();
+    fs::remove_file(lab.path("attachments").join(attachment("one").id())).unwrap();
+    // A full range, a request, a sweep, a GC that does not list it, and another boot ID.
+    let full = add(&store, "two", &range).unwrap_err();
+    assert!(matches!(full, StoreError::Exhausted { .. }), "{full}");
+    add_asking(&store, "two", &range, &["10.1.0.2"]).unwrap_err();
+    sweep(&store);
+    let swept = tweed_ipam::sweep::gc(&store, WAIT, &[], detach).unwrap();
+    assert_eq!(swept.void_claims.len(), 0);
+    drop(lock(&lab.seen_with(BOOT_2, |_| true)));
+    assert_eq!(claims(&lab), ["10.1.0.2"]);
+
+    // Its DEL removes the link first.
+    let freed = lock(&store).free(&attachment("one")).unwrap().unwrap();
+    assert_eq!((freed.addresses.len(), freed.is_complete()), (1, false));
+    assert_eq!(claims(&lab), [""; 0]);
+    assert_eq!(lock(&store).free(&attachment("one")).unwrap(), None);
+}
+
+#[test]
+fn a_claim_with_neither_a_record_nor_a_link_is_void() {
+    let lab = Lab::new();
+    let store = lab.store();
+    let range = ranges(r#"{"subnet":"10.1.0.0/29","rangeEnd":"10.1.0.2"}"#);
+    add(&store, "one", &range).unwrap();
+    fs::remove_file(lab.path("attachments").join(attachment("one").id())).unwrap();
+    add(&store, "two", &range).unwrap();
+    assert_sound(&store);
+}

@@ -7,11 +7,11 @@ use std::{cell::RefCell, collections::BTreeMap, fs, net::IpAddr, path::Path};
 use ipnetwork::IpNetwork;
 use tweed_core::attachment::{Attachment, NetworkName};
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_core::{family::Family, netns};
+use tweed_core::{family::Family, netns, ownership::ALIAS_PREFIX};
 use tweed_ipam::record::{Record, State};
 use tweed_ipam::store::{Entry, Host, OtherBootId, Store, StoreError};
 use tweed_ipam::sweep::{self, Swept};
-use tweed_netlink::{Error, owned};
+use tweed_netlink::{Error, link::Link, owned};
 
 use super::plan;
 use crate::{
@@ -36,8 +36,10 @@ pub(super) struct NetworkStore {
     /// When the folder of records last changed; none if it has to be read.
     modified: Option<SystemTime>,
     records: Vec<Record>,
-    /// Files that cannot be read, and a boot ID that is not the agent's.
+    /// Files that do not belong there, and a boot ID that is not the agent's.
     problems: Vec<Problem>,
+    /// Records that cannot be read, each with the name of its link.
+    unreadable: Vec<(String, Problem)>,
     /// Whether a link of this store was seen here: only then does a link that
     /// is missing prove anything. (An agent in another network namespace than
     /// the plugin's sees none.)
@@ -51,6 +53,7 @@ impl NetworkStore {
             modified: None,
             records: Vec::new(),
             problems: Vec::new(),
+            unreadable: Vec::new(),
             link_seen: false,
         }
     }
@@ -79,13 +82,16 @@ impl NetworkStore {
         }
         let (records, problems) = self.store.records()?;
         self.records = records;
-        self.problems = problems
-            .into_iter()
-            .map(|problem| {
-                let path = problem.path.display().to_string();
-                Problem::new(ProblemKind::StoreFile, path, problem.what)
-            })
-            .collect();
+        self.problems.clear();
+        self.unreadable.clear();
+        for found in problems {
+            let path = found.path.display().to_string();
+            let problem = Problem::new(ProblemKind::StoreFile, path, found.what);
+            match found.link {
+                None => self.problems.push(problem),
+                Some(link) => self.unreadable.push((link, problem)),
+            }
+        }
         let other = self.store.other_boot_id()?;
         let mismatch = other.map(|ids| boot_id_mismatch(self.store.network(), &ids));
         self.problems.extend(mismatch);
@@ -133,6 +139,9 @@ impl NetworkStore {
             ..Outcome::default()
         };
         let mirror = kernel.mirror();
+        let unreadable = self.unreadable.iter();
+        let named = unreadable.map(|(link, problem)| unreadable_record(problem, mirror.link(link)));
+        outcome.problems.extend(named);
         let mut records = self.records.iter();
         self.link_seen |= records.any(|record| plan::link_of(record, mirror).is_some());
 
@@ -257,6 +266,28 @@ fn report(swept: &Swept<Error>, outcome: &mut Outcome) -> u64 {
     (freed.sum::<usize>() + swept.void_claims.len()) as u64
 }
 
+/// The problem of a record that cannot be read, with the pod by its link's alias. The
+/// record must not be removed while the pod runs.
+fn unreadable_record(problem: &Problem, link: Option<&Link>) -> Problem {
+    let alias = link
+        .filter(|link| owned::is_any_pod_link(link))
+        .and_then(|link| link.alias.as_deref()?.strip_prefix(ALIAS_PREFIX));
+    let mut named = problem.clone();
+    let pod = match alias {
+        Some(alias) => {
+            named.message = format!(
+                "{}; it is that of {alias}, which is attached",
+                named.message
+            );
+            "restart that pod"
+        }
+        None => "restart its pod if that still runs",
+    };
+    named.with_cure(format!(
+        "{pod}, or leave the file to the runtime's DEL or GC; never remove it, as its addresses could then be given to another pod while this one has them"
+    ))
+}
+
 fn boot_id_mismatch(network: &NetworkName, ids: &OtherBootId) -> Problem {
     let OtherBootId { here, in_store } = ids;
     Problem::new(
@@ -322,6 +353,46 @@ mod tests {
         delete("new").unwrap();
         last_read.read_record(&attachment("new")).unwrap();
         assert_eq!(containers(&last_read), ["other"]);
+    }
+
+    /// Without its record the store would give the pod's address to another one.
+    #[test]
+    fn a_record_that_cannot_be_read_is_named_with_its_pod_and_never_to_be_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (host, network) = (Host::default(), attachment("one").network);
+        let store = Store::open_on(host.clone(), folder.path(), &network);
+        drop(add(&store, "one", "10.244.1.5/24"));
+        let record = store
+            .folder()
+            .join("attachments")
+            .join(attachment("one").id());
+        fs::write(record, "{").unwrap();
+        fs::write(store.folder().join("notes"), "").unwrap();
+        let mut last_read = NetworkStore::new(&host, folder.path(), &network);
+        last_read.read(true).unwrap();
+
+        let [foreign] = last_read.problems.as_slice() else {
+            panic!("{:?}", last_read.problems);
+        };
+        assert!(foreign.cure.contains("but never a record"), "{foreign}");
+        let [(name, problem)] = last_read.unreadable.as_slice() else {
+            panic!("{:?}", last_read.unreadable);
+        };
+        assert_eq!(*name, attachment("one").link_name());
+        let link = Link {
+            name: name.clone(),
+            group: tweed_core::ownership::LINK_GROUP,
+            alias: Some("tweed:tweed/one/eth0 shop/cart-0".to_owned()),
+            ..Link::default()
+        };
+        let named = unreadable_record(problem, Some(&link));
+        assert!(
+            named.message.contains("tweed/one/eth0 shop/cart-0"),
+            "{named}"
+        );
+        for problem in [named, unreadable_record(problem, None)] {
+            assert!(problem.cure.contains("never remove it"), "{problem}");
+        }
     }
 
     #[test]
