@@ -1,11 +1,14 @@
 //! What this machine has, as far as the plan needs it. The agent reads it from
-//! the kernel and the planner compares it as a whole, so that a new plan is made
-//! only if something of it has changed.
+//! the kernel. A new plan is made only if something has changed that plans are
+//! made from ([`Relevant`], and the ways): links of others come and go with their
+//! containers, and a plan of thousands of Nodes takes milliseconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+
+use super::syntax;
 
 /// The machine's own network, without the links that tweed made (the VXLAN
 /// device, pod links): the result of a plan must not be an input of the next.
@@ -85,11 +88,53 @@ pub struct ConnectedRoute {
     pub interface: u32,
 }
 
+/// All that a plan takes from [`HostFacts`] but the ways.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Relevant {
+    /// The interfaces that have an address of the own Node, with these addresses only.
+    own: BTreeMap<u32, Interface>,
+    /// The connected routes of these interfaces.
+    own_connected: Vec<ConnectedRoute>,
+    connected: BTreeSet<IpNetwork>,
+    local: BTreeSet<IpAddr>,
+    edges: BTreeMap<IpAddr, IpNetwork>,
+}
+
 impl HostFacts {
-    /// The addresses of all interfaces, each with its prefix length.
+    /// What the plan of a Node with these addresses is made from. The rest of what
+    /// follows here says what that is.
+    pub(super) fn relevant(&self, own_addresses: &BTreeSet<IpAddr>) -> Relevant {
+        let own_part = |interface: &Interface| {
+            let mut own = interface.clone();
+            (own.addresses).retain(|address| own_addresses.contains(&address.network.ip()));
+            (!own.addresses.is_empty()).then_some(own)
+        };
+        let own: BTreeMap<u32, Interface> = (self.interfaces.iter())
+            .filter_map(|(index, interface)| Some((*index, own_part(interface)?)))
+            .collect();
+        let connected = self.connected.iter();
+        Relevant {
+            own_connected: (connected.filter(|route| own.contains_key(&route.interface)))
+                .copied()
+                .collect(),
+            own,
+            connected: self.connected_networks().collect(),
+            local: self.networks().map(|network| network.ip()).collect(),
+            edges: self.edges(),
+        }
+    }
+
+    /// The addresses of all interfaces that a Node could claim, each with its prefix
+    /// length. Every link that is up has a link-local one, which no Node can have.
     pub fn networks(&self) -> impl Iterator<Item = IpNetwork> {
         let addresses = self.interfaces.values().flat_map(|i| &i.addresses);
-        addresses.map(|address| address.network)
+        (addresses.map(|address| address.network)).filter(|network| !syntax::is_reserved(*network))
+    }
+
+    /// The destinations of the connected routes that a Node could claim.
+    pub fn connected_networks(&self) -> impl Iterator<Item = IpNetwork> {
+        let connected = self.connected.iter().map(|route| route.destination);
+        connected.filter(|network| !syntax::is_reserved(*network))
     }
 
     /// The addresses of the networks here that no machine can have, each with its
@@ -97,9 +142,8 @@ impl HostFacts {
     /// routers) and in IPv4 the last one (broadcast). A link of two machines
     /// (RFC 3021, RFC 6164) has neither.
     pub fn edges(&self) -> BTreeMap<IpAddr, IpNetwork> {
-        let connected = self.connected.iter().map(|route| route.destination);
         // A network may have no connected route (`noprefixroute`).
-        (connected.chain(self.networks()))
+        (self.connected_networks().chain(self.networks()))
             .filter_map(|network| IpNetwork::new(network.network(), network.prefix()).ok())
             .flat_map(|network| {
                 let (first, last) = (network.network(), network.broadcast());

@@ -93,7 +93,7 @@ fn rules<'a>(config: &'a Config, family: Option<Family>, host: &HostFacts) -> Ru
         cluster_cidrs: &config.cluster_cidrs,
         underlay: config.underlay,
         families,
-        connected: host.connected.iter().map(|c| c.destination).collect(),
+        connected: host.connected_networks().collect(),
         local: host.networks().map(|network| network.ip()).collect(),
         edges: host.edges(),
     }

@@ -9,7 +9,7 @@ use tweed_core::{object::node::Node, problem::Problem, version::Version};
 
 use super::delta::{self, ClaimIndex, Delta};
 use super::plan::{Place, plan};
-use super::{cluster::Cluster, desired::Network, host::HostFacts, local};
+use super::{cluster::Cluster, desired::Network, host::HostFacts, local, syntax};
 use crate::{config::Config, store::Touched};
 
 /// Maximum number of nodes whose ways decide on the MTU: three, of which one alone
@@ -108,7 +108,7 @@ impl OverlayPlanner {
     }
 
     fn follow_host(&mut self, cluster: &mut Cluster, host: HostFacts) {
-        let same_host = self.planned.is_some() && self.plans_the_same_for(&host);
+        let same_host = self.planned.is_some() && self.plans_the_same_for(cluster, &host);
         self.host = host;
         if same_host && !self.is_behind(cluster) {
             return;
@@ -148,15 +148,23 @@ impl OverlayPlanner {
         }
     }
 
-    /// Whether `host` differs from what the last plan was made from in nothing, or
-    /// only in ways that lead to the same MTU.
-    fn plans_the_same_for(&self, host: &HostFacts) -> bool {
+    /// Whether `host` differs from what the last plan was made from in nothing that a
+    /// plan depends on, or only in ways that lead to the same MTU. The own Node is that of
+    /// now: if that has changed, all is planned in any case.
+    fn plans_the_same_for(&self, cluster: &Cluster, host: &HostFacts) -> bool {
+        let same_machine = || {
+            let own = cluster.own().into_iter().flat_map(|own| &own.addresses);
+            let own = own.filter_map(|entry| syntax::address(&entry.address).ok());
+            let own = own.collect();
+            self.host.relevant(&own) == host.relevant(&own)
+        };
         let same_path = || {
             let network = self.network.as_ref().filter(|_| self.current);
             network.is_some_and(|network| local::has_path_of(&self.config, host, &network.underlay))
         };
-        self.host.interfaces == host.interfaces
-            && self.host.connected == host.connected
+        let is_equal =
+            self.host.interfaces == host.interfaces && self.host.connected == host.connected;
+        (is_equal || same_machine())
             && (same_path()
                 || self.host.paths == host.paths && self.host.last_pod_mtu == host.last_pod_mtu)
     }

@@ -100,6 +100,12 @@ fn unicast(address: IpAddr) -> Result<(), Why> {
     special(address, bits).map_or(Ok(()), |what| Err(Why::Special(what)))
 }
 
+/// Whether all of `network` is in a reserved range: no Node has any address of it.
+pub fn is_reserved(network: IpNetwork) -> bool {
+    (SPECIAL.iter())
+        .any(|(first, bits, _)| network.prefix() >= *bits && agree(*first, network.ip(), *bits))
+}
+
 /// The reserved range that shares addresses with `<address>/<prefix>`.
 fn special(address: IpAddr, prefix: u8) -> Option<&'static str> {
     (SPECIAL.iter())
@@ -132,6 +138,22 @@ mod tests {
             "2001:db8::/126",
         ] {
             assert_eq!(pod_cidr(text).map(|cidr| cidr.to_string()), Ok(text.into()));
+        }
+    }
+
+    #[test]
+    fn a_network_is_reserved_only_as_a_whole() {
+        for (network, reserved) in [
+            ("fe80::1234/64", true),
+            ("fe80::1/128", true),
+            ("169.254.7.9/16", true),
+            ("127.0.0.1/8", true),
+            ("fe80::/9", false),
+            ("0.0.0.0/0", false),
+            ("192.0.2.1/24", false),
+            ("2001:db8::1/64", false),
+        ] {
+            assert_eq!(is_reserved(network.parse().unwrap()), reserved, "{network}");
         }
     }
 

@@ -10,6 +10,7 @@ use crate::overlay::desired::{Desired, Ruleset};
 use crate::overlay::host::{AddressState, ConnectedRoute, HostAddress, Interface, Path};
 use tweed_core::object::Event;
 
+mod hosts;
 mod ways;
 
 /// A machine with 192.0.2.1/24.
