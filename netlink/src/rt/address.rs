@@ -88,8 +88,33 @@ pub fn delete(index: u32, link: &str, network: IpNetwork) -> Request {
 /// # Errors
 /// When the kernel cannot be asked.
 pub fn list(socket: &mut Socket) -> Result<Vec<Address>, Error> {
-    let message = GetAddress(AddressMessage::default());
-    let objects = socket.dump(&Request::dump("list", "addresses".to_owned(), message))?;
+    dump(socket, AddressMessage::default(), "addresses".to_owned())
+}
+
+/// The addresses of one link; none if there is no such link.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn of_link(socket: &mut Socket, index: u32) -> Result<Vec<Address>, Error> {
+    let mut message = AddressMessage::default();
+    message.header.index = index;
+    let object = format!("addresses of link number {index}");
+    match dump(socket, message, object) {
+        Err(error) if error.is_absent() => Ok(Vec::new()),
+        addresses => {
+            let mut addresses = addresses?;
+            addresses.retain(|address| address.index == index);
+            Ok(addresses)
+        }
+    }
+}
+
+fn dump(
+    socket: &mut Socket,
+    message: AddressMessage,
+    object: String,
+) -> Result<Vec<Address>, Error> {
+    let objects = socket.dump(&Request::dump("list", object, GetAddress(message)))?;
     let address = |object: &_| match object {
         NewAddress(message) => Address::parse(message),
         _ => None,

@@ -306,9 +306,28 @@ pub fn find(
     is_wanted: impl Fn(&Route) -> bool,
 ) -> Result<Vec<Route>, Error> {
     // The kernel may ignore the filter in the request, as old family handlers do.
-    dump_both(socket, RouteHeader::RT_TABLE_MAIN, protocol, |route| {
+    let filter = Filter {
+        table: RouteHeader::RT_TABLE_MAIN,
+        protocol,
+        out: None,
+    };
+    dump_both(socket, &filter, |route| {
         route.table == MAIN_TABLE && is_wanted(route)
     })
+}
+
+/// The routes of the main table out of one link; none if there is no such link. The
+/// kernel picks them.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn main_of_link(socket: &mut Socket, index: u32) -> Result<Vec<Route>, Error> {
+    let filter = Filter {
+        table: RouteHeader::RT_TABLE_MAIN,
+        protocol: None,
+        out: Some(index),
+    };
+    dump_both(socket, &filter, |route| route.table == MAIN_TABLE)
 }
 
 /// The routes out of a link, in every table but that of the machine's own addresses,
@@ -317,45 +336,55 @@ pub fn find(
 /// # Errors
 /// When the kernel cannot be asked.
 pub fn of_link(socket: &mut Socket, index: u32) -> Result<Vec<Route>, Error> {
-    dump_both(socket, RouteHeader::RT_TABLE_UNSPEC, None, |route| {
+    let filter = Filter {
+        table: RouteHeader::RT_TABLE_UNSPEC,
+        protocol: None,
+        out: None,
+    };
+    dump_both(socket, &filter, |route| {
         route.table != LOCAL_TABLE && route.out == Some(index)
     })
 }
 
-fn dump_both(
-    socket: &mut Socket,
+/// Which routes the kernel is asked for. It may ignore the protocol and the link.
+struct Filter {
     table: u8,
     protocol: Option<u8>,
+    out: Option<u32>,
+}
+
+fn dump_both(
+    socket: &mut Socket,
+    filter: &Filter,
     is_wanted: impl Fn(&Route) -> bool,
 ) -> Result<Vec<Route>, Error> {
-    let mut routes = dump(socket, AddressFamily::Inet, table, protocol, &is_wanted)?;
-    routes.extend(dump(
-        socket,
-        AddressFamily::Inet6,
-        table,
-        protocol,
-        &is_wanted,
-    )?);
+    let mut routes = dump(socket, AddressFamily::Inet, filter, &is_wanted)?;
+    routes.extend(dump(socket, AddressFamily::Inet6, filter, &is_wanted)?);
     Ok(routes)
 }
 
 fn dump(
     socket: &mut Socket,
     family: AddressFamily,
-    table: u8,
-    protocol: Option<u8>,
+    filter: &Filter,
     is_wanted: impl Fn(&Route) -> bool,
 ) -> Result<Vec<Route>, Error> {
+    let Filter {
+        table,
+        protocol,
+        out,
+    } = *filter;
     let mut message = RouteMessage::default();
     message.header.address_family = family;
     message.header.protocol = RouteProtocol::from(protocol.unwrap_or(UNSPECIFIED));
     message.header.table = table;
+    message.attributes.extend(out.map(RouteAttribute::Oif));
     let request = Request::dump("list", "routes".to_owned(), GetRoute(message));
-    // The kernel may ignore the protocol too, and one without IPv6 answers for all
-    // families.
+    // A kernel without IPv6 answers for all families.
     let is_one = |route: &Route| {
         self::family(route.destination.ip()) == family
             && protocol.is_none_or(|protocol| route.protocol == protocol)
+            && (out.is_none() || route.out == out)
             && is_wanted(route)
     };
     let keep = |object, routes: &mut Vec<Route>| {
@@ -368,6 +397,7 @@ fn dump(
         Err(error) if matches!(error.errno(), Some(Errno::ENOENT | Errno::EOPNOTSUPP)) => {
             Ok(Vec::new())
         }
+        Err(error) if out.is_some() && error.is_absent() => Ok(Vec::new()),
         other => other,
     }
 }

@@ -9,6 +9,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod churn;
 mod conflicts;
 mod cost;
 mod families;

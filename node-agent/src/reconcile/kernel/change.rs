@@ -130,6 +130,23 @@ impl Change {
         self.kind_and_rank().0
     }
 
+    /// Indices of the links that it is about; none for a route that leaves by none.
+    pub fn links(&self) -> Vec<u32> {
+        match self {
+            Self::SetLink { index, .. }
+            | Self::SetLinkGroup { index, .. }
+            | Self::RenameLink { index, .. }
+            | Self::ReleaseLink { index }
+            | Self::RemoveLink { index } => vec![*index],
+            Self::RemoveLeavingLinks { links, .. } => links.clone(),
+            Self::AddAddress(key) | Self::RemoveAddress(key) => vec![key.device],
+            Self::RemoveFdb(key) | Self::SetFdb { key, .. } => vec![key.device],
+            Self::RemoveNeighbour(key) | Self::SetNeighbour { key, .. } => vec![key.device],
+            Self::RemoveRoute(route) | Self::AddRoute(route) => route.out.into_iter().collect(),
+            Self::ReplaceRoute { old, new } => old.out.into_iter().chain(new.out).collect(),
+        }
+    }
+
     /// What it means that the kernel refuses this change with `error`.
     pub fn refusal(&self, error: &Error) -> Problem {
         match self {

@@ -16,8 +16,8 @@ use crate::reconcile::outcome::{ObjectKind, Outcome};
 
 impl Kernel {
     /// Applies `delta`, which made `desired` of the plan before. What that
-    /// planned must be there, as [`Kernel::converge`] left it, with the same
-    /// `kept`. None if more than the delta has to be compared: then
+    /// planned must be there, as [`Kernel::converge`] left it, and nothing else but
+    /// routes with the keys in `kept`. None if more than the delta has to be compared: then
     /// [`Kernel::converge`] has to follow.
     ///
     /// # Errors

@@ -76,7 +76,7 @@ fn routes(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
             Entry::First(key, _) if desired.kept.contains(key) => Vec::new(),
             Entry::First(_, routes) => routes
                 .iter()
-                .filter(|route| !leads_to_a_pod(mirror, route))
+                .filter(|route| !mirror.leads_to_a_pod(route))
                 .map(|route| Change::RemoveRoute(route.clone()))
                 .collect(),
             Entry::Second(_, route) => one_route(&[], route),
@@ -107,15 +107,6 @@ fn one_route(actual: &[Route], desired: &Route) -> Vec<Change> {
             others.chain([replace]).collect()
         }
     }
-}
-
-/// A link that the mirror does not have is newer than the links in it: that of a pod which
-/// is being added, as far as anybody knows.
-fn leads_to_a_pod(mirror: &Mirror, route: &Route) -> bool {
-    route.out.is_some_and(|device| {
-        let link = mirror.links.get(&device);
-        link.is_none_or(owned::is_any_pod_link)
-    })
 }
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
 //! The mirror: what the kernel was last seen to hold, as far as it concerns
 //! tweed.
 //!
-//! Three things change it and nothing else: a dump replaces a whole part, a
-//! write that the kernel acknowledged is entered by [`Mirror::apply`], and when a
-//! link is gone from a dump, its objects are removed with it. A notification
-//! never changes it; [`super::notification`] only says what has to be read again.
+//! Three things change it and nothing else: what was read replaces a whole part, or
+//! all that is on one link ([`OnLink`]); a write that the kernel acknowledged is
+//! entered by [`Mirror::apply`]; and when a link is gone, its objects are removed with
+//! it. A notification never changes it; [`super::notification`] only says what has to
+//! be read again.
+
+mod on_link;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-use tweed_core::mac::Mac;
+use tweed_core::{keyed, mac::Mac};
 use tweed_netlink::route::{self, Kind, Route};
 use tweed_netlink::{address::Address, fdb::Fdb, leaving::Deletion, link::Link, owned};
 use tweed_planner::overlay::desired::RouteKey;
@@ -17,6 +20,8 @@ use tweed_planner::overlay::host::{AddressState, ConnectedRoute};
 
 use super::change::Change;
 use super::key::{AddressKey, FdbKey, NeighbourKey, route_key, taken_key};
+
+pub use on_link::{OnLink, is_link_local};
 
 /// A part of the mirror that is read as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -173,7 +178,7 @@ impl Mirror {
     }
 
     /// Enters the routes of a dump that the kernel shows as tweed's. Says whether
-    /// anything differs.
+    /// any differ that the overlay's plan is compared with.
     pub fn set_routes(&mut self, routes: Vec<Route>) -> bool {
         let before = (mem::take(&mut self.routes), mem::take(&mut self.disowned));
         for route in routes {
@@ -186,7 +191,9 @@ impl Mirror {
                 false => self.add_route(&route),
             }
         }
-        before.0 != self.routes || before.1 != self.disowned
+        let changed = keyed::diff(&before.0, &self.routes);
+        let mut changed = changed.removed.values().chain(changed.added.values());
+        changed.any(|routes| !self.all_lead_to_pods(routes)) || before.1 != self.disowned
     }
 
     /// Enters the routes of others beside those of tweed. Says whether anything differs.
@@ -276,14 +283,21 @@ impl Mirror {
     }
 
     /// Replaces the links by `links`. Objects of a link that is gone are removed
-    /// with it: the kernel sends no notification of most of them.
-    pub fn set_links(&mut self, links: BTreeMap<u32, Link>) {
-        let known = self.links.keys().copied();
-        let gone: Vec<u32> = known.filter(|index| !links.contains_key(index)).collect();
-        for index in gone {
-            self.remove_link(index);
+    /// with it: the kernel sends no notification of most of them. Says whether anything
+    /// differs that the overlay's plan is compared with.
+    pub fn set_links(&mut self, links: BTreeMap<u32, Link>) -> bool {
+        let changed = keyed::diff(&self.links, &links);
+        let changed = changed.removed.into_keys().chain(changed.added.into_keys());
+        let changed: BTreeSet<u32> = changed.collect();
+        if changed.is_empty() {
+            return false;
+        }
+        let was_of_overlay = self.has_overlay_on(&changed);
+        for index in changed.iter().filter(|index| !links.contains_key(index)) {
+            self.remove_link(*index);
         }
         self.links = links;
+        was_of_overlay || self.has_overlay_on(&changed)
     }
 
     fn change_link(&mut self, index: u32, change: impl FnOnce(&mut Link)) {
@@ -294,17 +308,19 @@ impl Mirror {
 
     fn remove_link(&mut self, index: u32) {
         self.links.remove(&index);
-        self.addresses.retain(|key, _| key.device != index);
-        for table in [&mut self.routes, &mut self.foreign] {
-            table.retain(|_, routes| {
-                routes.retain(|route| route.out != Some(index));
-                !routes.is_empty()
-            });
-        }
+        self.remove_objects(index);
+        let foreign = &mut self.foreign;
+        retain_routes(foreign, |route| route.out != Some(index));
         self.disowned.retain(|route| route.out != Some(index));
+        self.fdb.retain(|key, _| key.device != index);
+    }
+
+    /// Removes what [`OnLink`] has of a link, but for the link itself.
+    fn remove_objects(&mut self, index: u32) {
+        self.addresses.retain(|key, _| key.device != index);
+        retain_routes(&mut self.routes, |route| route.out != Some(index));
         self.connected.retain(|route| route.interface != index);
         self.neighbours.retain(|key, _| key.device != index);
-        self.fdb.retain(|key, _| key.device != index);
     }
 
     fn add_route(&mut self, route: &Route) {
@@ -321,6 +337,13 @@ impl Mirror {
             }
         }
     }
+}
+
+fn retain_routes(table: &mut BTreeMap<RouteKey, Vec<Route>>, keep: impl Fn(&Route) -> bool) {
+    table.retain(|_, routes| {
+        routes.retain(&keep);
+        !routes.is_empty()
+    });
 }
 
 #[cfg(test)]

@@ -39,10 +39,12 @@ mod read;
 pub mod reconciler;
 mod request;
 mod resolved;
+mod stale;
 pub mod way;
 
 use change::Change;
 use mirror::{Mirror, MirrorPart};
+use stale::Stale;
 
 /// Number of changes that are written before their own notifications are read:
 /// those of more would not fit into the monitor's socket buffer, and everything
@@ -58,8 +60,8 @@ pub struct Kernel {
     socket: Socket,
     monitor: Monitor,
     mirror: Mirror,
-    /// Parts of the mirror that have to be read again.
-    stale: BTreeSet<MirrorPart>,
+    /// What of the mirror has to be read again.
+    stale: Stale,
     version: Version,
 }
 
@@ -90,7 +92,8 @@ impl Kernel {
         &self.mirror
     }
 
-    /// The version of the mirror.
+    /// The version of what the overlay's plan is compared with. What others and pods have on
+    /// their links is not part of it: that comes and goes all the time.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -100,19 +103,19 @@ impl Kernel {
         self.socket.changes_sent()
     }
 
-    /// Whether any part of the mirror has to be read again.
+    /// Whether anything of the mirror has to be read again.
     pub fn is_stale(&self) -> bool {
         !self.stale.is_empty()
     }
 
     /// Whether the mirror has what a part held when it was last told to change.
     pub fn is_known(&self, part: MirrorPart) -> bool {
-        !self.stale.contains(&part)
+        !self.stale.concerns(part)
     }
 
     /// Has `parts` read again by the next [`Kernel::observe`].
     pub fn invalidate(&mut self, parts: impl IntoIterator<Item = MirrorPart>) {
-        self.stale.extend(parts);
+        self.stale.extend(parts.into_iter().collect());
     }
 
     /// Reads the notifications that have come.
@@ -121,11 +124,11 @@ impl Kernel {
     /// When the socket fails: then everything is stale.
     pub fn read_notifications(&mut self) -> Result<(), Error> {
         let notifications = self.monitor.drain().inspect_err(|_| {
-            self.stale.extend(MirrorPart::COMPARED);
+            self.stale.extend(MirrorPart::COMPARED.into());
         })?;
         for notification in &notifications {
-            let parts = notification::stale_parts(&self.mirror, notification);
-            self.stale.extend(parts);
+            let stale = notification::stale(&self.mirror, notification);
+            self.stale.extend(stale);
         }
         Ok(())
     }
@@ -151,12 +154,16 @@ impl Kernel {
     /// When the kernel cannot be read: then everything is stale.
     pub fn refresh(&mut self) -> Result<(), Error> {
         for part in MirrorPart::ALL {
-            if self.stale.remove(&part) {
+            if self.stale.take_part(part) {
                 self.read(part).inspect_err(|_| {
                     self.invalidate([part]);
                     self.invalidate(MirrorPart::COMPARED);
                 })?;
             }
+        }
+        while let Some(index) = self.stale.take_link() {
+            self.read_link(index)
+                .inspect_err(|_| self.invalidate(MirrorPart::COMPARED))?;
         }
         Ok(())
     }
@@ -165,16 +172,26 @@ impl Kernel {
     /// which then says nothing new. So what the kernel removed with it without
     /// notification becomes stale here too.
     fn read(&mut self, part: MirrorPart) -> Result<(), Error> {
-        // Only with links and addresses are other objects removed.
-        let before = Mirror {
-            links: self.mirror.links.clone(),
-            addresses: self.mirror.addresses.clone(),
-            ..Mirror::default()
-        };
+        let before = self.mirror.removes_others();
         let differs = read::read(&mut self.socket, &mut self.mirror, part)?;
         self.stale
             .extend(notification::losses(&before, &self.mirror, part));
         // Most resyncs find what is there already: that is no new version.
+        if differs {
+            self.version.bump();
+        }
+        Ok(())
+    }
+
+    /// As [`Self::read`], for one link and what is on it.
+    fn read_link(&mut self, index: u32) -> Result<(), Error> {
+        let before = self.mirror.removes_others();
+        let differs = read::read_link(&mut self.socket, &mut self.mirror, index)?;
+        for part in [MirrorPart::Links, MirrorPart::Addresses] {
+            let mut losses = notification::losses(&before, &self.mirror, part);
+            losses.forget_link(index);
+            self.stale.extend(losses);
+        }
         if differs {
             self.version.bump();
         }
@@ -204,7 +221,9 @@ impl Kernel {
         let first = sequences.iter().flat_map(|one| one.first.iter().cloned());
         let first: Vec<Request> = first.collect();
         let mut answers = self.send(&first)?.into_iter();
-        self.version.bump();
+        let links: BTreeSet<u32> = changes.iter().flat_map(Change::links).collect();
+        let leads_nowhere = changes.iter().any(|change| change.links().is_empty());
+        let of_overlay = leads_nowhere || self.mirror.has_overlay_on(&links);
         let mut following = Vec::new();
         for (change, sequence) in changes.into_iter().zip(sequences) {
             let answered = sequence.first.iter().zip(answers.by_ref());
@@ -238,6 +257,9 @@ impl Kernel {
             following.extend(sequence.then);
             outcome.wrote(change.kind(), 1);
         }
+        if of_overlay || self.mirror.has_overlay_on(&links) {
+            self.version.bump();
+        }
         let answers = self.send(&following)?;
         if let Answer::Refused(_) = answer_of(following.iter().zip(answers), false) {
             self.invalidate([MirrorPart::Routes]);
@@ -248,7 +270,7 @@ impl Kernel {
 
     fn send(&mut self, requests: &[Request]) -> Result<Vec<Result<(), Error>>, Error> {
         let answers = self.socket.batch(requests);
-        answers.inspect_err(|_| self.stale.extend(MirrorPart::COMPARED))
+        answers.inspect_err(|_| self.invalidate(MirrorPart::COMPARED))
     }
 
     /// Deletes the links that are being deleted ([`leaving`]). The links are read right

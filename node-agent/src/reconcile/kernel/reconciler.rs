@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use tweed_core::version::Version;
 use tweed_netlink::Error;
-use tweed_planner::overlay::desired::RouteKey;
+use tweed_planner::overlay::desired::{Desired, RouteKey};
 use tweed_planner::overlay::{Network, OverlayPlanner};
 
-use super::Kernel;
+use super::{Kernel, mirror::Mirror};
 use crate::reconcile::outcome::Outcome;
 
 /// Keeps the overlay's kernel objects as planned.
@@ -20,14 +20,25 @@ pub struct OverlayReconciler {
     refused: BTreeSet<String>,
 }
 
-/// What the plan is compared with. While all of it is the same, so is the
-/// outcome: a poll without changes costs nothing, however many Nodes there are.
+/// What the plan is compared with. While it holds, nothing is compared: neither a poll
+/// nor a pod costs anything, however many Nodes there are.
 #[derive(Debug, PartialEq, Eq)]
 struct Agreed {
     plan: Version,
     kernel: Version,
     /// Keys of the routes to local pods.
     kept: BTreeSet<RouteKey>,
+}
+
+impl Agreed {
+    /// Whether all that was agreed for `self` is still there and still right for `current`,
+    /// but for what has changed in `desired`, the plan of now. Pods come and go: a route
+    /// that was left alone for one that is gone may be one that has to be removed.
+    fn holds_for(&self, current: &Self, desired: &Desired, mirror: &Mirror) -> bool {
+        let mut gone = self.kept.difference(&current.kept);
+        self.kernel == current.kernel
+            && gone.all(|key| desired.routes.contains_key(key) || mirror.has_only_pods_at(key))
+    }
 }
 
 impl OverlayReconciler {
@@ -49,11 +60,14 @@ impl OverlayReconciler {
             kernel: kernel.version(),
             kept,
         };
-        let agreed = self.agreed.take().filter(|_| !kernel.is_stale());
-        if agreed.as_ref() == Some(&current) {
-            self.agreed = agreed;
+        let agreed = self.agreed.take().filter(|agreed| {
+            !kernel.is_stale() && agreed.holds_for(&current, &network.desired, kernel.mirror())
+        });
+        if agreed.as_ref().map(|agreed| agreed.plan) == Some(current.plan) {
+            let problems = kernel.routes_beside(&network.desired, &current.kept);
+            self.agreed = Some(current);
             return Ok(Outcome {
-                problems: kernel.routes_beside(&network.desired, &current.kept),
+                problems,
                 ..Outcome::default()
             });
         }
@@ -84,12 +98,8 @@ fn apply_delta(
     agreed: Option<Agreed>,
     current: &Agreed,
 ) -> Result<Option<Outcome>, Error> {
-    let same = |agreed: &Agreed| agreed.kernel == current.kernel && agreed.kept == current.kept;
-    match agreed.filter(same) {
-        Some(agreed) => match planner.delta_since(agreed.plan) {
-            Some(delta) => kernel.apply_delta(&network.desired, delta, &current.kept),
-            None => Ok(None),
-        },
+    match agreed.and_then(|agreed| planner.delta_since(agreed.plan)) {
+        Some(delta) => kernel.apply_delta(&network.desired, delta, &current.kept),
         None => Ok(None),
     }
 }

@@ -1,3 +1,5 @@
+use tweed_netlink::link::Vxlan;
+
 use super::*;
 
 #[test]
@@ -87,4 +89,143 @@ fn leaving_links_are_deleted_at_once_and_not_those_of_others_in_their_group() {
         mirror.apply(&change);
     }
     assert_eq!(mirror.links.keys().collect::<Vec<_>>(), [&2, &5]);
+}
+
+fn link(index: u32, name: &str, group: u32) -> Link {
+    Link {
+        index,
+        name: name.to_owned(),
+        group,
+        ..Link::default()
+    }
+}
+
+/// A mirror with the device, the own link with a direct route, a pod and a link of others.
+fn of_a_node() -> Mirror {
+    let mut mirror = Mirror::default();
+    let device = Link {
+        vxlan: Some(Vxlan::nolearning(1, 8472, "192.0.2.1".parse().unwrap())),
+        ..link(7, "tweed.1", 0)
+    };
+    let links = [
+        link(2, "eth0", 0),
+        device,
+        link(9, POD, 116),
+        link(11, "veth", 0),
+    ];
+    mirror.set_links(links.map(|link| (link.index, link)).into());
+    for (network, out) in [
+        ("10.244.2.0/24", 7),
+        ("10.244.3.0/24", 2),
+        ("10.244.1.5/32", 9),
+    ] {
+        mirror.apply(&Change::AddRoute(Route {
+            out: Some(out),
+            ..Route::to(network.parse().unwrap(), 116)
+        }));
+    }
+    mirror
+}
+
+const POD: &str = "tw001122334455";
+
+/// Whether the overlay has to be compared again if this is all that is on a link.
+fn concerns_overlay(index: u32, new: Link) -> bool {
+    let mut mirror = of_a_node();
+    let mut links = mirror.links.clone();
+    links.insert(index, new.clone());
+    let by_all = mirror.set_links(links);
+    let mut mirror = of_a_node();
+    let routes = mirror.routes.values().flatten();
+    let routes = routes.filter(|route| route.out == Some(index));
+    let read = OnLink {
+        link: Some(new),
+        routes: routes.cloned().collect(),
+        ..OnLink::default()
+    };
+    assert_eq!(mirror.set_link(index, read), by_all);
+    by_all
+}
+
+#[test]
+fn the_overlay_is_compared_again_only_with_links_that_it_uses() {
+    let up = |link: Link| Link { up: true, ..link };
+    for (what, index, new) in [
+        ("another pod", 12, link(12, "tw665544332211", 116)),
+        ("a pod", 9, up(link(9, POD, 116))),
+        ("a link of others", 11, up(link(11, "veth", 0))),
+        ("a new one", 12, link(12, "docker0", 0)),
+    ] {
+        assert!(!concerns_overlay(index, new), "{what}");
+    }
+    for (what, index, new) in [
+        ("the own link", 2, up(link(2, "eth0", 0))),
+        ("the device", 7, up(link(7, "tweed.1", 0))),
+        ("one in the device's place", 12, link(12, "tweed.5", 0)),
+        ("one that becomes a pod's", 2, link(2, POD, 116)),
+        ("a pod's that becomes one of others", 9, link(9, "mine", 0)),
+    ] {
+        assert!(concerns_overlay(index, new), "{what}");
+    }
+}
+
+#[test]
+fn what_is_on_one_link_is_replaced_and_nothing_else() {
+    let mut mirror = of_a_node();
+    let address = AddressKey {
+        device: 9,
+        network: "192.0.2.1/24".parse().unwrap(),
+    };
+    mirror.addresses.insert(address, AddressState::Usable);
+    let other = AddressKey {
+        device: 2,
+        ..address
+    };
+    mirror.addresses.insert(other, AddressState::Usable);
+    let before = mirror.clone();
+    let read = OnLink {
+        link: Some(link(9, POD, 116)),
+        ..OnLink::default()
+    };
+    assert!(
+        !mirror.set_link(9, read.clone()),
+        "only a pod's route is gone"
+    );
+    assert!(
+        mirror
+            .routes
+            .values()
+            .flatten()
+            .all(|route| route.out != Some(9))
+    );
+    assert_eq!(mirror.routes.len(), before.routes.len() - 1);
+    assert_eq!(mirror.addresses.keys().collect::<Vec<_>>(), [&other]);
+    assert!(
+        mirror.set_link(2, OnLink::default()),
+        "a direct route is gone"
+    );
+    assert!(!mirror.links.contains_key(&2));
+    assert!(mirror.addresses.is_empty());
+}
+
+/// A route of the overlay and one of a pod with the same key: one of them has to go.
+#[test]
+fn a_route_to_a_pod_in_the_overlays_place_concerns_it() {
+    let mut mirror = of_a_node();
+    let taken = Route {
+        out: Some(9),
+        ..Route::to("10.244.2.0/24".parse().unwrap(), 116)
+    };
+    let own = mirror.routes_with(&route_key(&taken)).to_vec();
+    let pod = Route {
+        out: Some(9),
+        ..Route::to("10.244.1.5/32".parse().unwrap(), 116)
+    };
+    let read = OnLink {
+        link: Some(link(9, POD, 116)),
+        routes: vec![pod, taken.clone()],
+        ..OnLink::default()
+    };
+    assert!(mirror.set_link(9, read));
+    assert_eq!(mirror.routes_with(&route_key(&taken)).len(), own.len() + 1);
 }
