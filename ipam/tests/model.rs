@@ -13,7 +13,7 @@ mod tests {
     use proptest::prelude::*;
     use tweed_ipam::ranges::RangeSets;
     use tweed_ipam::record::{Owner, Process, Record, State};
-    use tweed_ipam::store::{Held, Seed, Store, StoreError};
+    use tweed_ipam::store::{Held, KnownFiles, Seed, Store, StoreError};
     use tweed_ipam::sweep;
 
     use super::common::mortal::MortalDisk;
@@ -88,6 +88,8 @@ mod tests {
         known: BTreeMap<Who, Known>,
         /// The process that works on an attachment.
         at_work: BTreeMap<Who, Held>,
+        /// What one reader knows of the files, through all steps.
+        files: KnownFiles,
         host_local: BTreeSet<String>,
     }
 
@@ -113,6 +115,7 @@ mod tests {
                 boot: 0,
                 known: BTreeMap::new(),
                 at_work: BTreeMap::new(),
+                files: KnownFiles::default(),
                 host_local: BTreeSet::new(),
             }
         }
@@ -341,10 +344,12 @@ mod tests {
             }
         }
 
-        fn check(&self) {
+        fn check(&mut self) {
             let store = self.lab.store();
             assert_sound(&store);
-            let (records, _) = store.records().unwrap();
+            let (records, problems) = store.records().unwrap();
+            let again = store.records_again(&mut self.files).unwrap();
+            assert_eq!(again, (records.clone(), problems));
             let records: Vec<Record> = records;
             let mut known: Vec<Record> = Vec::new();
             for it in self.known.values() {

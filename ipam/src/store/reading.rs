@@ -1,10 +1,12 @@
 //! Reading the store without the lock: records, usage, and problems.
 
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::{collections::HashMap, ffi::OsString, fmt, io, net::IpAddr};
+use std::{ffi::OsString, fmt, io, net::IpAddr};
 
 use nix::errno::Errno;
 
+use super::known::KnownFiles;
 use super::{ATTACHMENTS, BOOT_ID, CURSOR_PREFIX, LOCK, Store, StoreError, TEMPORARY, disk::Kind};
 use crate::{ranges::RangeSets, record::Record};
 use tweed_core::ownership::LINK_PREFIX;
@@ -70,6 +72,7 @@ impl fmt::Display for Entry {
 }
 
 /// The content of a record's file.
+#[derive(Debug)]
 pub(super) enum Loaded {
     /// There is no such file.
     Missing,
@@ -136,33 +139,54 @@ impl Store {
     /// [`StoreError::Io`] when the folder cannot be read (a missing one
     /// is empty), [`StoreError::NoBootId`].
     pub fn records(&self) -> Result<(Vec<Record>, Vec<Problem>), StoreError> {
+        self.records_again(&mut KnownFiles::default())
+    }
+
+    /// As [`Store::records`], but of the files that `known` has from an earlier call only
+    /// those are read that may have changed since.
+    ///
+    /// # Errors
+    /// As [`Store::records`].
+    pub fn records_again(
+        &self,
+        known: &mut KnownFiles,
+    ) -> Result<(Vec<Record>, Vec<Problem>), StoreError> {
         let boot = self.boot()?;
         let is_void = boot.is_another_in_the_folder();
         let mut records = Vec::new();
         let mut problems = Vec::new();
-        for (name, _) in self.list_or_empty(self.path(ATTACHMENTS))? {
-            let name = name.to_string_lossy().into_owned();
-            if name == TEMPORARY {
-                continue;
-            }
-            let loaded = is_id(&name).then(|| load(self, &name));
-            let link = is_id(&name).then(|| link_name_of(&name));
+        let names = self.list_or_empty(self.path(ATTACHMENTS))?.into_iter();
+        let names = names.map(|(name, _)| name.to_string_lossy().into_owned());
+        let (ids, others): (BTreeSet<String>, BTreeSet<String>) = names
+            .filter(|name| name != TEMPORARY)
+            .partition(|name| is_id(name));
+        for name in others {
+            let path = self.record_path(&name);
+            let what = "is not a record's name; it is ignored".to_owned();
+            problems.push(Problem {
+                path,
+                what,
+                link: None,
+            });
+        }
+        for (id, loaded) in known.read(self, ids) {
             let what = match loaded {
-                None => "is not a record's name; it is ignored".to_owned(),
-                Some(Loaded::Missing) => continue,
-                Some(Loaded::Record(record)) => {
-                    records.extend(Some(*record).filter(|record| record.boot_id == boot.id));
+                Loaded::Missing => continue,
+                Loaded::Record(record) => {
+                    let is_of_boot = record.boot_id == boot.id;
+                    records.extend(is_of_boot.then(|| (**record).clone()));
                     continue;
                 }
                 // The contents of another boot are void, damaged or not.
-                Some(_) if is_void => continue,
-                Some(Loaded::Damaged(why)) => format!(
+                _ if is_void => continue,
+                Loaded::Damaged(why) => format!(
                     "is not a record ({why}); its addresses stay taken until a DEL of its \
                      attachment or a GC frees them"
                 ),
-                Some(Loaded::Unreadable(error)) => format!("cannot be read: {error}"),
+                Loaded::Unreadable(error) => format!("cannot be read: {error}"),
             };
-            let path = self.record_path(&name);
+            let path = self.record_path(id);
+            let link = Some(link_name_of(id));
             problems.push(Problem { path, what, link });
         }
         for (name, kind) in self.list_or_empty(self.folder.clone())? {
@@ -176,7 +200,7 @@ impl Store {
                 });
             }
         }
-        records.sort_by_key(Record::attachment);
+        records.sort_by_cached_key(Record::attachment);
         problems.sort_by(|a, b| a.path.cmp(&b.path));
         Ok((records, problems))
     }

@@ -9,7 +9,7 @@ use tweed_core::attachment::{Attachment, NetworkName};
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{family::Family, netns, ownership::ALIAS_PREFIX};
 use tweed_ipam::record::{Record, State};
-use tweed_ipam::store::{Entry, Host, OtherBootId, Store, StoreError};
+use tweed_ipam::store::{CLOCK_TICK, Entry, Host, KnownFiles, OtherBootId, Store, StoreError};
 use tweed_ipam::sweep::{self, Swept};
 use tweed_netlink::{Error, link::Link, owned};
 
@@ -25,9 +25,6 @@ const LOCK_WAIT: Duration = Duration::from_millis(500);
 /// Longer than a DEL takes: where nothing in the store has changed for this
 /// time, a DEL that has not ended was interrupted.
 const DEL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Resolution of the file system's clock: a folder that changed this recently
-/// may change again with the same time stamp.
-const CLOCK_TICK: Duration = Duration::from_millis(50);
 
 /// A store, as it was last read.
 #[derive(Debug)]
@@ -36,6 +33,7 @@ pub(super) struct NetworkStore {
     /// When the folder of records last changed; none if it has to be read.
     modified: Option<SystemTime>,
     records: Vec<Record>,
+    files: KnownFiles,
     /// Files that do not belong there, and a boot ID that is not the agent's.
     problems: Vec<Problem>,
     /// Records that cannot be read, each with the name of its link.
@@ -52,6 +50,7 @@ impl NetworkStore {
             store: Store::open_on(host.clone(), data_dir, name),
             modified: None,
             records: Vec::new(),
+            files: KnownFiles::default(),
             problems: Vec::new(),
             unreadable: Vec::new(),
             link_seen: false,
@@ -68,11 +67,12 @@ impl NetworkStore {
         self.records.iter().filter(|record| plan::is_kept(record))
     }
 
-    /// Reads the records if they have changed, or in any case if `force` says
-    /// so. Says whether it did.
+    /// Reads the records that have changed, or all of them if `force` says so. Says
+    /// whether it read any.
     pub(super) fn read(&mut self, force: bool) -> Result<bool, StoreError> {
         if force {
             self.modified = None;
+            self.files = KnownFiles::default();
         }
         let folder = fs::metadata(self.store.folder().join("attachments"));
         // Taken before the records are read: a later change is read next time.
@@ -80,7 +80,7 @@ impl NetworkStore {
         if modified.is_some() && modified == self.modified {
             return Ok(false);
         }
-        let (records, problems) = self.store.records()?;
+        let (records, problems) = self.store.records_again(&mut self.files)?;
         self.records = records;
         self.problems.clear();
         self.unreadable.clear();
@@ -95,6 +95,7 @@ impl NetworkStore {
         let other = self.store.other_boot_id()?;
         let mismatch = other.map(|ids| boot_id_mismatch(self.store.network(), &ids));
         self.problems.extend(mismatch);
+        // A folder that has changed this recently may change again with the same time.
         self.modified = modified.filter(|modified| is_older(*modified, CLOCK_TICK));
         Ok(true)
     }
