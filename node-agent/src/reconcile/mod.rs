@@ -32,6 +32,7 @@ mod announce;
 pub mod conntrack;
 mod drift;
 mod earlier;
+mod findings;
 pub mod firewalls;
 pub mod kernel;
 pub mod nft;
@@ -63,6 +64,7 @@ use crate::serve::status::{Reporter, StatusBoard};
 use crate::{config::Config, publish, serve::metrics::Metrics, state::State};
 use announce::Announcer;
 use conntrack::ConntrackReconciler;
+use findings::{Findings, Known, Step};
 use firewalls::FirewallInspector;
 use kernel::{Kernel, mirror::MirrorPart, reconciler::OverlayReconciler, way};
 use nft::NftReconciler;
@@ -110,6 +112,8 @@ pub struct Reconcilers {
     sources_reported: bool,
     /// What is known to be written: the rest is drift.
     written: drift::Written,
+    /// What is wrong, as far as it was looked at.
+    known: Known,
 }
 
 /// What the files of an earlier run in this boot say.
@@ -199,6 +203,7 @@ impl Reconcilers {
             keeps_table: false,
             sources_reported: false,
             written: drift::Written::default(),
+            known: Known::default(),
             metrics,
         })
     }
@@ -238,11 +243,15 @@ impl Reconcilers {
         self.follow_services();
         self.state.judgements().take_up();
         let sent = self.kernel.changes_sent();
-        let mut outcome = Outcome::default();
-        let result = self.reconcile_each(due, &mut outcome);
+        let mut findings = Findings::default();
+        let result = self.reconcile_each(due, &mut findings);
         let complete = result.is_ok();
+        self.known.take(&mut findings, complete);
+        let mut outcome = findings.outcome;
+        let mut problems: Vec<Problem> = self.known.problems().cloned().collect();
         if let Err(error) = result {
-            outcome.fail(kernel_unreadable(&error));
+            outcome.retry.resync = true;
+            problems.push(kernel_unreadable(&error));
         }
         self.metrics
             .kernel_changes(self.kernel.changes_sent().saturating_sub(sent));
@@ -257,7 +266,7 @@ impl Reconcilers {
             nodes_known: self.planner.nodes() > 0,
             services: self.services.served(),
         };
-        let retry = self.record(outcome);
+        let retry = self.record(&outcome, problems);
         self.settle_judgements();
         (retry, progress)
     }
@@ -268,24 +277,30 @@ impl Reconcilers {
     /// after the overlay, whose addresses are the sources of their routes. The
     /// table comes last: it may take the program `nft`, and what it protects is
     /// there already. Other firewalls and routing rules are nothing to wait for.
-    fn reconcile_each(&mut self, due: Due, outcome: &mut Outcome) -> Result<(), Error> {
+    fn reconcile_each(&mut self, due: Due, found: &mut Findings) -> Result<(), Error> {
         self.kernel.invalidate(due.mirror_parts());
         if due.poll {
             self.kernel.invalidate([MirrorPart::Links]);
         }
         self.kernel.observe()?;
         self.judge_added();
-        outcome.merge(self.pods.read_stores(due.has(ResyncTarget::Pods)));
+        let stores = self.pods.read_stores(due.has(ResyncTarget::Pods));
+        found.add(Step::Stores, stores);
         self.judges_later = false;
         self.judge_added();
         self.plan()?;
-        outcome.problems.extend(self.planner.problems().cloned());
+        let plan = Outcome {
+            problems: self.planner.problems().cloned().collect(),
+            ..Outcome::default()
+        };
+        found.add(Step::Plan, plan);
         let network = self.planner.network().cloned();
         let network = network.as_deref();
 
         if let Some(network) = network {
             let sysctls = &self.sysctls;
-            outcome.merge(sysctls.reconcile_machine(&mut self.kernel, network)?);
+            let machine = sysctls.reconcile_machine(&mut self.kernel, network)?;
+            found.add(Step::Machine, machine);
             let kept = self.pods.route_keys();
             let (kernel, planner) = (&mut self.kernel, &self.planner);
             let mut overlay = self.overlay.reconcile(kernel, planner, network, kept)?;
@@ -297,29 +312,34 @@ impl Reconcilers {
                 let own = &network.own_addresses;
                 self.announcer.announce(kernel.mirror(), own, due.poll);
             }
-            outcome.merge(overlay);
+            found.add(Step::Overlay, overlay);
         }
         if self.limits_conntrack {
-            outcome.merge(self.sysctls.reconcile_conntrack());
+            found.add(Step::Conntrack, self.sysctls.reconcile_conntrack());
         }
         self.judge_added();
-        outcome.merge(self.pods.reconcile(&mut self.kernel, &self.planner)?);
+        let pods = self.pods.reconcile(&mut self.kernel, &self.planner)?;
+        found.add(Step::Pods, pods);
         let families = network.map(|network| network.desired.forwarding.clone());
         let families = families.unwrap_or_default();
         let of_pods = self.pods.sysctls(&self.kernel);
         let sysctls = &self.sysctls;
-        outcome.merge(sysctls.reconcile_links(&mut self.kernel, &families, of_pods));
-        outcome.merge(self.reconcile_table(due));
+        let links = sysctls.reconcile_links(&mut self.kernel, &families, of_pods);
+        found.add(Step::Links, links);
+        found.add(Step::Table, self.reconcile_table(due));
         if let Some(network) = network {
             let links = self.pods.links(&self.kernel);
             let (mirror, due) = (self.kernel.mirror(), due.has(ResyncTarget::ForeignRules));
-            outcome.merge(self.routing.inspect(network, mirror, &links, due));
+            let routing = self.routing.inspect(network, mirror, &links, due);
+            found.add(Step::Routing, routing);
         }
         let device = network.and_then(|network| network.desired.vxlan.as_ref());
-        outcome.merge(self.firewalls.inspect(self.nft.is_open(), device, due));
+        let firewalls = self.firewalls.inspect(self.nft.is_open(), device, due);
+        found.add(Step::Firewalls, firewalls);
         self.nft.pause_with(self.firewalls.membership());
         let serves = self.services.is_in_force();
-        outcome.merge(self.service_proxies.inspect(serves, due));
+        let proxies = self.service_proxies.inspect(serves, due);
+        found.add(Step::ServiceProxies, proxies);
         Ok(())
     }
 
@@ -354,11 +374,11 @@ impl Reconcilers {
     }
 
     /// Counts what was written and puts the problems on the board.
-    fn record(&mut self, outcome: Outcome) -> Retry {
+    fn record(&mut self, outcome: &Outcome, problems: Vec<Problem>) -> Retry {
         for (kind, count) in &outcome.objects {
             self.metrics.set_objects(kind.as_str(), *count);
         }
-        for (kind, count) in self.written.record(self.planner.version(), &outcome) {
+        for (kind, count) in self.written.record(self.planner.version(), outcome) {
             let kind = kind.as_str();
             tracing::info!(kind, count, "put back what something else changed");
             self.metrics.drift_repaired(kind, count);
@@ -370,7 +390,6 @@ impl Reconcilers {
         if retry.resync {
             self.metrics.reconcile_failed();
         }
-        let problems = outcome.into_problems();
         self.board.report(Reporter::Pass, problems, Instant::now());
         retry
     }

@@ -118,9 +118,8 @@ impl Outcome {
     }
 
     /// Everything that is wrong, refused writes included.
-    #[must_use]
-    pub fn into_problems(self) -> Vec<Problem> {
-        let refused = self.refused.into_iter().map(|write| write.problem);
-        self.problems.into_iter().chain(refused).collect()
+    pub fn all_problems(&self) -> impl Iterator<Item = &Problem> {
+        let refused = self.refused.iter().map(|write| &write.problem);
+        self.problems.iter().chain(refused)
     }
 }
