@@ -298,6 +298,23 @@ fn another_vni_replaces_the_device_of_the_earlier_one() {
 }
 
 #[test]
+fn a_write_that_is_refused_keeps_no_device_of_an_earlier_vni() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    agent.stop();
+    ip("route add 10.0.3.0/24 via 192.0.2.9");
+    node.list(1..=3);
+    let agent = node.start(&["--vni", "7"]);
+    agent.complains("route-taken");
+    assert!(ip("route show 10.0.2.0/24").contains("dev tweed.7"));
+    assert!(!succeeds("ip", "link show tweed.1"));
+    agent.passes();
+    agent.complains("route-taken");
+}
+
+#[test]
 fn once_converges_and_says_so_or_says_what_is_in_the_way() {
     let node = Node::new();
     ip("link add flannel.1 type vxlan id 1 local 192.0.2.1 dstport 8472 nolearning");

@@ -95,10 +95,12 @@ impl Kernel {
         self.observe()?;
         outcome.merge(self.write(diff::tables(&self.mirror, &resolved))?);
 
-        // A device of an earlier VNI is removed when nothing uses it any more.
-        if !device_failed && outcome.refused.is_empty() {
+        // A device of an earlier VNI is removed when nothing uses it any more, whatever else
+        // was refused.
+        if !device_failed {
             let stale = device.stale.into_iter();
-            let remove = stale.map(|index| Change::RemoveLink { index }).collect();
+            let unused = stale.filter(|index| !diff::is_needed(&self.mirror, &resolved, *index));
+            let remove = unused.map(|index| Change::RemoveLink { index }).collect();
             outcome.merge(self.write(remove)?);
         }
         self.observe()?;
