@@ -10,7 +10,7 @@ use tweed_planner::overlay::vtep;
 use crate::node::{Node, batch, eventually, ip};
 
 /// Number of steps, each of one to three changes, and number of links that they change.
-const STEPS: u32 = 120;
+const STEPS: u32 = 200;
 const LINKS: usize = 5;
 
 /// Random numbers, the same in each run (splitmix64).
@@ -64,7 +64,7 @@ fn change(dice: &mut Dice) -> String {
     let group = [116, 0][dice.roll(2)];
     let (other, source) = (dice.roll(LINKS), dice.roll(LINKS));
     let updown = ["up", "down"][dice.roll(2)];
-    match dice.roll(18) {
+    match dice.roll(20) {
         0..=2 => format!(
             "link add {name} index {index} group {group} type veth peer name p{number}\nlink set p{number} up\nlink set {name} up"
         ),
@@ -78,10 +78,10 @@ fn change(dice: &mut Dice) -> String {
         12 => format!("route replace 10.0.1.{other}/32 dev {name} proto 116"),
         13 => format!("route append 10.0.2.0/24 dev {name} proto 116"),
         14 => format!("route delete 10.0.1.{other}/32 dev {name} proto 116"),
-        15 => {
+        15..=17 => {
             format!("route replace 10.0.1.{other}/32 dev {name} proto 116 src 198.51.100.{source}")
         }
-        16 => {
+        18 => {
             format!("neighbour replace 10.0.1.{other} lladdr 02:00:00:00:00:0{number} dev {name}")
         }
         _ => format!("-6 route replace fd00::{other} dev {name} proto 116"),
