@@ -281,6 +281,9 @@ problem_kinds! {
     /// The interface of the own Node's address is down.
     UnderlayDown, "underlay-down", Host, RunningPods,
         "bring the interface up";
+    /// No flag says which family the underlay has, and not all Nodes list the same one first.
+    UnderlayFamilyUnset, "underlay-family-unset", Host, Warning,
+        "give the agents of all nodes the same --underlay-family, or the same --underlay; or have each Node list its addresses in the same order (kubelet --node-ip)";
     /// A Node's VTEP MAC is another Node's.
     VtepMacRefused, "vtep-mac-refused", AnyNode, Warning,
         "give this Node another name, from which the MAC is made, or delete the Node that is stale; until then it is not reached over VXLAN";

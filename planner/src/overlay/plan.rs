@@ -55,7 +55,7 @@ pub fn plan(config: &Config, nodes: &Snapshot<'_>, host: &HostFacts) -> Plan {
     let rules = rules(config, family, host);
     let verdict = judge(nodes, &rules);
     let mut problems = refusal::problems(&verdict.refusals, &own.name);
-    problems.extend(warning::problems(config, &own.name, &verdict));
+    problems.extend(warning::problems(config, nodes, family, &verdict));
     let basis = Basis {
         config,
         own,

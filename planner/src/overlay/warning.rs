@@ -11,8 +11,8 @@ use ipnetwork::IpNetwork;
 use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
 
-use super::claims::Verdict;
-use crate::config::Config;
+use super::{claims::Verdict, cluster::Snapshot, local};
+use crate::config::{Backend, Config};
 
 /// How many Nodes or claims one problem names.
 const MAX_NAMED: usize = 4;
@@ -29,12 +29,43 @@ const PRIVATE: [&str; 7] = [
     "fc00::/7",
 ];
 
-/// The problems of this plan that are only warnings; `own` is the own Node.
-pub(super) fn problems(config: &Config, own: &str, verdict: &Verdict<'_>) -> Vec<Problem> {
+/// The problems of this plan that are only warnings; `family` is that of the underlay.
+pub(super) fn problems(
+    config: &Config,
+    nodes: &Snapshot<'_>,
+    family: Option<Family>,
+    verdict: &Verdict<'_>,
+) -> Vec<Problem> {
     let mut problems = shared_addresses(&verdict.shared);
     problems.extend(verdict.around.iter().map(|network| pods_inside(*network)));
-    problems.extend(any_range(config, own, verdict));
+    problems.extend(any_range(config, &nodes.own.name, verdict));
+    problems.extend(family.and_then(|family| other_families(config, nodes, family)));
     problems
+}
+
+/// Where no flag says which family the underlay has, each agent takes the one that its
+/// own Node lists first. Two that differ send VXLAN packets of different families, of
+/// which the other's device receives none. Direct routes take the gateway of their own
+/// family, whatever the Nodes list first.
+fn other_families(config: &Config, nodes: &Snapshot<'_>, family: Family) -> Option<Problem> {
+    if config.backend == Backend::Direct {
+        return None;
+    }
+    let families = (nodes.others.iter())
+        .filter_map(|node| Some((local::underlay_family(config, node)?, &node.name)));
+    let mut others = families
+        .filter(|(other, _)| *other != family)
+        .map(|(other, name)| (other, format!("Node {name}")));
+    let (other, first) = others.next()?;
+    let others = named(std::iter::once(first).chain(others.map(|(_, name)| name)));
+    let message = format!(
+        "neither --underlay nor --underlay-family is given, so that each node takes the family \
+         of its first InternalIP: {family} here, and {other} on {others}; VXLAN packets between \
+         this node and those are lost"
+    );
+    let object = "--underlay-family";
+    let kind = ProblemKind::UnderlayFamilyUnset;
+    Some(Problem::new(kind, object, message))
 }
 
 /// One problem for each Node that has an address of another.

@@ -89,6 +89,11 @@ fn other(number: u8, odd: u8) -> Node {
         17 => node(&name)
             .cidr(&format!("192.0.{number}.0/24"))
             .internal("192.0.2.205"),
+        // Another family first.
+        18 => node(&name)
+            .cidr(&format!("10.244.{number}.0/24"))
+            .internal(&format!("2001:db8::{number}"))
+            .internal(&format!("192.0.2.{number}")),
         11 => node(&name).cidr("10.244.0.0/16").internal("192.0.2.203"),
         _ => honest,
     }

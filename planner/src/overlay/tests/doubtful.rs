@@ -283,3 +283,39 @@ fn the_pure_model_spares_underlay_addresses_from_masquerading_and_no_other() {
     assert_eq!(spared("--backend direct"), believed);
     assert_eq!(spared(""), [""; 0]);
 }
+
+/// A Node with both families, IPv6 first.
+fn six_first(number: u8) -> Node {
+    node(&format!("n{number}"))
+        .cidr(&format!("10.244.{number}.0/24"))
+        .internal(&format!("2001:db8::{number}"))
+        .internal(&format!("192.0.2.{number}"))
+}
+
+#[test]
+fn nodes_that_list_another_family_first_are_named_where_no_flag_decides() {
+    let four = node("four").cidr("10.244.99.0/24").internal("192.0.2.99");
+    let nodes = Nodes::new(me(), [six_first(2), six_first(3), four]);
+    let host = dual_host();
+    for flags in ["", "--backend cross-subnet"] {
+        assert_eq!(
+            planned(flags, &nodes, &host).1,
+            [
+                "underlay-family-unset --underlay-family: neither --underlay nor \
+                 --underlay-family is given, so that each node takes the family of its first \
+                 InternalIP: IPv4 here, and IPv6 on Node n2, Node n3; VXLAN packets between this \
+                 node and those are lost"
+            ]
+        );
+    }
+    for flags in [
+        "--underlay-family ipv4",
+        "--underlay 192.0.2.0/24",
+        "--backend direct",
+    ] {
+        assert_eq!(planned(flags, &nodes, &host).1, [""; 0], "{flags}");
+    }
+    let many = Nodes::new(me(), (2..99).map(six_first));
+    let said = planned("", &many, &host).1;
+    assert!(said[0].contains("Node n13, 93 more; "), "{said:?}");
+}
