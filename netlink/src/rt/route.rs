@@ -22,6 +22,12 @@ const LOCAL_TABLE: u32 = 255;
 pub const IPV6_DEFAULT_METRIC: u32 = 1024;
 /// `RTPROT_KERNEL`: routes that the kernel makes for a link's addresses.
 pub const KERNEL_PROTOCOL: u8 = 2;
+/// `RTPROT_STATIC`: routes that a person has written, for a program that sets up links.
+pub const STATIC_PROTOCOL: u8 = 4;
+/// `RTPROT_RA`: routes that a program has made of router advertisements.
+pub const RA_PROTOCOL: u8 = 9;
+/// `RTPROT_DHCP`: routes that a program has from a DHCP server.
+pub const DHCP_PROTOCOL: u8 = 16;
 /// `RTPROT_UNSPEC`: any protocol, or one that is not known.
 pub const UNSPECIFIED: u8 = 0;
 

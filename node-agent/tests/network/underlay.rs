@@ -23,6 +23,37 @@ fn direct_routes_leave_by_the_link_of_the_own_address() {
     assert_eq!(agent.drift_repaired(), 0);
 }
 
+/// As systemd-networkd and NetworkManager set links up: addresses have no routes of the
+/// kernel's.
+#[test]
+fn direct_routes_lead_over_a_link_whose_routes_another_program_has_made() {
+    let node = Node::new();
+    ip("address delete 192.0.2.1/24 dev eth0");
+    ip("address add 192.0.2.1/24 dev eth0 noprefixroute");
+    ip("address add 2001:db8::1/128 dev eth0 nodad");
+    ip("route add 192.0.2.0/24 dev eth0 proto dhcp scope link metric 100");
+    ip("route add 2001:db8::/64 dev eth0 proto ra metric 100");
+    node.write_nodes(&[families::node(1), families::node(2)].concat());
+    let agent = node.start(&["--backend", "direct"]);
+    agent.ready();
+    let reaches = || {
+        let four = ip("-4 route show 10.0.2.0/24");
+        assert!(four.contains("via 192.0.2.2 dev eth0"), "{four}");
+        let six = ip("-6 route show fd00:0:0:2::/64");
+        assert!(six.contains("via 2001:db8::2 dev eth0"), "{six}");
+    };
+    reaches();
+
+    ip("route delete 192.0.2.0/24 proto dhcp");
+    agent.complains("node-not-reached");
+    ip("route add 192.0.2.0/24 dev eth0 proto static scope link");
+    agent.ready();
+    reaches();
+    // Replaced by one that leads to a router: the kernel names the new one alone.
+    ip("route replace 192.0.2.0/24 via inet6 2001:db8::9 dev eth0 proto static");
+    agent.complains("node-not-reached");
+}
+
 #[test]
 fn the_mtu_is_that_of_the_way_to_the_other_nodes() {
     let node = Node::new();

@@ -78,14 +78,20 @@ pub enum AddressState {
     Temporary,
 }
 
-/// A route that the kernel made for an address of an interface (protocol
-/// `kernel`, no gateway): its destinations are on the same link.
+/// A route without a gateway: its destinations are on the same link. The kernel makes
+/// one for an address of an interface; programs that set up interfaces make them from
+/// router advertisements, DHCP, and what a person has written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectedRoute {
     /// Destination.
     pub destination: IpNetwork,
     /// Index of the interface.
     pub interface: u32,
+    /// A person has written it: it says what is on the link, and not that the
+    /// destination is a network with edges of its own. Where it takes the place of a
+    /// route of tweed's, it is reported as any route of somebody else; it refuses no
+    /// claim.
+    pub by_hand: bool,
 }
 
 /// All that a plan takes from [`HostFacts`] but the ways.
@@ -131,10 +137,12 @@ impl HostFacts {
         (addresses.map(|address| address.network)).filter(|network| !syntax::is_reserved(*network))
     }
 
-    /// The destinations of the connected routes that a Node could claim.
+    /// The networks that this machine is connected to, as far as it has been told, and that
+    /// a Node could claim.
     pub fn connected_networks(&self) -> impl Iterator<Item = IpNetwork> {
-        let connected = self.connected.iter().map(|route| route.destination);
-        connected.filter(|network| !syntax::is_reserved(*network))
+        let told = self.connected.iter().filter(|route| !route.by_hand);
+        let told = told.map(|route| route.destination);
+        told.filter(|network| !syntax::is_reserved(*network))
     }
 
     /// The addresses of the networks here that no machine can have, each with its

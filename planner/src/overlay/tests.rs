@@ -30,6 +30,7 @@ fn host(mtu: u32, addresses: &[&str]) -> HostFacts {
             .map(|network| ConnectedRoute {
                 destination: IpNetwork::new(network.network(), network.prefix()).unwrap(),
                 interface: 2,
+                by_hand: false,
             })
             .collect(),
         interfaces: BTreeMap::from([(

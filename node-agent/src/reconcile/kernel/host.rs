@@ -109,6 +109,7 @@ mod tests {
             .map(|interface| ConnectedRoute {
                 destination: "192.0.2.0/24".parse().unwrap(),
                 interface,
+                by_hand: false,
             })
             .into();
         let host = mirror.host_facts();

@@ -12,6 +12,7 @@ mod on_link;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
+use ipnetwork::IpNetwork;
 use tweed_core::{keyed, mac::Mac};
 use tweed_netlink::route::{self, Kind, Route};
 use tweed_netlink::{address::Address, fdb::Fdb, leaving::Deletion, link::Link, owned};
@@ -110,16 +111,34 @@ pub fn address_state(address: &Address) -> AddressState {
     }
 }
 
-/// `route` as a connected one, if it is: made by the kernel for an address.
+/// Protocols of the routes that say what is on a link: the kernel's for its addresses,
+/// and those of programs that set up links (systemd-networkd, NetworkManager, dhcpcd),
+/// whose addresses may have no route of the kernel's (`noprefixroute`, a /128).
+pub const CONNECTED_PROTOCOLS: [u8; 4] = [
+    route::KERNEL_PROTOCOL,
+    route::RA_PROTOCOL,
+    route::DHCP_PROTOCOL,
+    route::STATIC_PROTOCOL,
+];
+
+/// `route` as a connected one, if it is. A route to a single machine that the kernel has
+/// not made says nothing of a network: other plugins have one for each of their pods.
 pub fn connected(route: &Route) -> Option<ConnectedRoute> {
+    let destination = route.destination;
+    let is_host = destination.prefix() == IpNetwork::from(destination.ip()).prefix();
     let is_connected = route.table == route::MAIN_TABLE
-        && route.protocol == route::KERNEL_PROTOCOL
+        && CONNECTED_PROTOCOLS.contains(&route.protocol)
         && route.kind == Kind::Unicast
-        && route.gateway.is_none();
+        && route.gateway.is_none()
+        // To the kernel the gateways in an IPv4 route of a wider scope are not on the link.
+        && (route.link_scope || destination.is_ipv6())
+        && destination.prefix() > 0
+        && (route.protocol == route::KERNEL_PROTOCOL || !is_host);
     let interface = route.out.filter(|_| is_connected)?;
     Some(ConnectedRoute {
-        destination: route.destination,
+        destination,
         interface,
+        by_hand: route.protocol == route::STATIC_PROTOCOL,
     })
 }
 

@@ -145,23 +145,30 @@ pub fn losses(before: &Mirror, after: &Mirror, part: MirrorPart) -> Stale {
 
 /// When a route replaces another, the notification names the new one only. So a
 /// route of anybody that has the key of one of tweed's may have replaced it, or stands
-/// beside it.
+/// beside it; and one to the destination of a connected route may have replaced that.
 fn route_changed(mirror: &Mirror, route: &Route) -> Stale {
+    let mut stale = Stale::default();
     if route.table != route::MAIN_TABLE {
-        return Stale::default();
+        return stale;
     }
-    if let Some(connected) = connected(route) {
-        return match mirror.connected.contains(&connected) {
-            true => Stale::default(),
-            false => on_link_or(mirror, connected.interface, [Connected]),
-        };
+    let is_ours = owned::is_route(route);
+    let mut known = mirror.connected.iter();
+    let has_another = !is_ours && known.any(|known| known.destination == route.destination);
+    match connected(route) {
+        Some(connected) if mirror.connected.contains(&connected) => {}
+        Some(connected) if !has_another => {
+            stale.extend(on_link_or(mirror, connected.interface, [Connected]));
+        }
+        None if !has_another => {}
+        _ => stale.extend([Connected].into()),
     }
-    match owned::is_route(route) {
-        true if mirror.routes_with(&route_key(route)).contains(route) => Stale::default(),
-        true => tweeds_route_changed(mirror, route),
-        false if mirror.routes_with(&taken_key(route)).is_empty() => Stale::default(),
-        false => [Routes, ForeignRoutes].into(),
+    match is_ours {
+        true if mirror.routes_with(&route_key(route)).contains(route) => {}
+        true => stale.extend(tweeds_route_changed(mirror, route)),
+        false if mirror.routes_with(&taken_key(route)).is_empty() => {}
+        false => stale.extend([Routes, ForeignRoutes].into()),
     }
+    stale
 }
 
 /// The link of a pod where the route can have replaced none but one of the same link.
@@ -176,20 +183,19 @@ fn tweeds_route_changed(mirror: &Mirror, route: &Route) -> Stale {
 }
 
 fn route_removed(mirror: &Mirror, route: &Route) -> Stale {
+    let mut stale = Stale::default();
     let key = route_key(route);
-    let is_ours = owned::is_route(route) && mirror.routes_with(&key).contains(route);
-    if is_ours {
-        return tweeds_route_changed(mirror, route);
+    if owned::is_route(route) && mirror.routes_with(&key).contains(route) {
+        stale.extend(tweeds_route_changed(mirror, route));
+    } else if route.table == route::MAIN_TABLE && mirror.has_beside(&taken_key(route)) {
+        stale.extend([Routes, ForeignRoutes].into());
     }
-    if route.table == route::MAIN_TABLE && mirror.has_beside(&taken_key(route)) {
-        return [Routes, ForeignRoutes].into();
+    if let Some(connected) = connected(route)
+        && mirror.connected.contains(&connected)
+    {
+        stale.extend(on_link_or(mirror, connected.interface, [Connected]));
     }
-    match connected(route) {
-        Some(connected) if mirror.connected.contains(&connected) => {
-            on_link_or(mirror, connected.interface, [Connected])
-        }
-        _ => Stale::default(),
-    }
+    stale
 }
 
 #[cfg(test)]

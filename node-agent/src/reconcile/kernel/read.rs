@@ -1,6 +1,6 @@
 //! Reading the kernel into the mirror: one dump for each part, or what is on one link.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use tweed_core::keyed::{self, Keyed};
@@ -8,7 +8,7 @@ use tweed_netlink::route::{self, Route};
 use tweed_netlink::{Error, Socket, address, fdb, link, neighbour, owned};
 
 use super::key::{AddressKey, FdbKey, NeighbourKey, route_key, taken_key};
-use super::mirror::{Mirror, MirrorPart, OnLink, address_state, connected};
+use super::mirror::{CONNECTED_PROTOCOLS, Mirror, MirrorPart, OnLink, address_state, connected};
 use tweed_planner::overlay::desired::ROUTE_PROTOCOL;
 
 /// Reads `part` of the kernel into `mirror`, and says whether anything differs from
@@ -32,11 +32,12 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: MirrorPart) -> Resul
             differs_on_overlay(mirror, &before, &mirror.addresses, |key| key.device)
         }
         MirrorPart::Connected => {
-            let connected = route::list(socket, Some(route::KERNEL_PROTOCOL))?
-                .iter()
-                .filter_map(connected)
-                .collect();
-            let before = mem::replace(&mut mirror.connected, connected);
+            let mut found = BTreeSet::new();
+            for protocol in CONNECTED_PROTOCOLS {
+                let routes = route::list(socket, Some(protocol))?;
+                found.extend(routes.iter().filter_map(connected));
+            }
+            let before = mem::replace(&mut mirror.connected, found);
             differs_on_overlay(mirror, &before, &mirror.connected, |route| route.interface)
         }
         MirrorPart::Routes => {

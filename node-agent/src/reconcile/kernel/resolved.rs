@@ -145,6 +145,7 @@ mod tests {
         let connected = |network: &str, interface| ConnectedRoute {
             destination: network.parse().unwrap(),
             interface,
+            by_hand: false,
         };
         let mut host = HostFacts {
             connected: [

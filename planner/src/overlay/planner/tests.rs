@@ -20,6 +20,7 @@ fn host() -> HostFacts {
         connected: [ConnectedRoute {
             destination: "192.0.2.0/24".parse().unwrap(),
             interface: 2,
+            by_hand: false,
         }]
         .into(),
         interfaces: [(

@@ -146,6 +146,7 @@ fn a_node_on_another_link_than_the_own_address_is_not_reached_directly() {
     host.connected.insert(ConnectedRoute {
         destination: "198.51.100.0/24".parse().unwrap(),
         interface: 3,
+        by_hand: false,
     });
     let own = node("me").cidr("10.244.0.0/24").internal("192.0.2.1");
     let other = node("a").cidr("10.244.1.0/24").internal("198.51.100.2");
@@ -164,6 +165,7 @@ fn direct_routes_lead_over_the_link_of_the_own_address() {
         host.connected.insert(ConnectedRoute {
             destination: IpNetwork::new([192, 0, 2, 0].into(), prefix).unwrap(),
             interface: index,
+            by_hand: false,
         });
     }
     let network = plan(&config("--backend direct"), &v4().snapshot(), &host).network;
@@ -173,4 +175,32 @@ fn direct_routes_lead_over_the_link_of_the_own_address() {
     let gateway = [192, 0, 2, 2].into();
     let expected = Route::Direct { gateway, link: 2 };
     assert_eq!(network.desired.routes[&key], expected);
+}
+
+/// A route that a person has written says what is on the link, and no more: it refuses
+/// nobody's claim, as one that another plugin has for a pod CIDR would.
+#[test]
+fn a_route_by_hand_leads_to_nodes_and_refuses_none() {
+    let own = node("me").cidr("10.244.0.0/24").internal("192.0.2.1");
+    let other = node("a").cidr("10.244.1.0/24").internal("192.0.2.3");
+    let nodes = Nodes::new(own, [other]);
+    let mut host = host(1500, &["192.0.2.1/32"]);
+    let mut connect = |destination: &str, by_hand| {
+        host.connected.insert(ConnectedRoute {
+            destination: destination.parse().unwrap(),
+            interface: 2,
+            by_hand,
+        });
+        let plan = plan(&config("--backend direct"), &nodes.snapshot(), &host);
+        let problems = plan.problems.iter();
+        let words: Vec<&str> = problems.map(|problem| problem.kind.word()).collect();
+        (plan.network.is_some(), words)
+    };
+    // Its last address is that of `a`.
+    assert_eq!(connect("192.0.2.0/30", true), (true, vec![]));
+    assert_eq!(connect("10.244.0.0/24", true), (true, vec![]));
+    assert_eq!(connect("10.244.1.0/24", true), (true, vec![]));
+    let (planned, words) = connect("10.244.0.0/24", false);
+    assert!(!planned, "{words:?}");
+    assert!(words.contains(&"pod-cidr-refused"), "{words:?}");
 }

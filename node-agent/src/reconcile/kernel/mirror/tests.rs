@@ -229,3 +229,46 @@ fn a_route_to_a_pod_in_the_overlays_place_concerns_it() {
     assert!(mirror.set_link(9, read));
     assert_eq!(mirror.routes_with(&route_key(&taken)).len(), own.len() + 1);
 }
+
+#[test]
+fn a_network_on_a_link_is_known_whoever_has_written_its_route() {
+    let on_link = |destination: &str, protocol| Route {
+        out: Some(2),
+        link_scope: true,
+        ..Route::to(destination.parse().unwrap(), protocol)
+    };
+    let is_connected = |route: &Route| connected(route).is_some();
+    let networks = ["192.0.2.0/24", "192.0.2.0/31", "2001:db8::/64"];
+    for network in networks {
+        for protocol in CONNECTED_PROTOCOLS {
+            let known = connected(&on_link(network, protocol)).unwrap();
+            assert_eq!(known.by_hand, protocol == route::STATIC_PROTOCOL);
+        }
+        // `boot`, tweed's own.
+        for protocol in [3, 116] {
+            assert!(!is_connected(&on_link(network, protocol)));
+        }
+    }
+    // The kernel's route to the other end of a link of two, and one to a pod.
+    for host in ["192.0.2.9/32", "2001:db8::9/128"] {
+        assert!(is_connected(&on_link(host, route::KERNEL_PROTOCOL)));
+        assert!(!is_connected(&on_link(host, route::STATIC_PROTOCOL)));
+        assert!(!is_connected(&on_link(host, route::DHCP_PROTOCOL)));
+    }
+    let whole = on_link("0.0.0.0/0", route::STATIC_PROTOCOL);
+    let routed = Route {
+        gateway: Some("192.0.2.9".parse().unwrap()),
+        ..on_link("198.51.100.0/24", route::DHCP_PROTOCOL)
+    };
+    let wide_scope = Route {
+        link_scope: false,
+        ..on_link("192.0.2.0/24", route::STATIC_PROTOCOL)
+    };
+    let other_table = Route {
+        table: 100,
+        ..on_link("192.0.2.0/24", route::DHCP_PROTOCOL)
+    };
+    for route in [whole, routed, wide_scope, other_table] {
+        assert!(!is_connected(&route), "{route}");
+    }
+}

@@ -8,6 +8,8 @@ use tweed_netlink::neighbour::Neighbour;
 use super::*;
 use crate::reconcile::kernel::change::Change;
 use crate::reconcile::kernel::key::FdbKey;
+use crate::reconcile::kernel::mirror::CONNECTED_PROTOCOLS;
+use tweed_planner::overlay::host::AddressState;
 
 const DEVICE: u32 = 7;
 
@@ -419,4 +421,53 @@ fn a_link_with_a_next_hop_of_others_beside_tweeds_is_not_apart() {
     });
     let gone = Notification::LinkRemoved(Box::new(veth()));
     assert_eq!(stale(&mirror, &gone), MirrorPart::COMPARED.into());
+}
+
+#[test]
+fn routes_that_say_what_is_on_a_link_are_read_when_they_come_and_go() {
+    let mut mirror = mirror();
+    let own = AddressKey {
+        device: 2,
+        network: "192.0.2.1/24".parse().unwrap(),
+    };
+    mirror.addresses.insert(own, AddressState::Usable);
+    let on_link = |protocol| Route {
+        out: Some(2),
+        link_scope: true,
+        ..Route::to("192.0.2.0/24".parse().unwrap(), protocol)
+    };
+    let nothing = Stale::default();
+    for protocol in CONNECTED_PROTOCOLS {
+        let route = on_link(protocol);
+        mirror.connected.clear();
+        let gone = Notification::RouteRemoved(route.clone());
+        assert_eq!(stale(&mirror, &gone), nothing);
+        let comes = Notification::Route(route.clone());
+        assert_eq!(stale(&mirror, &comes), [Connected].into());
+        mirror.connected.extend(connected(&route));
+        assert_eq!(stale(&mirror, &comes), nothing);
+        assert_eq!(stale(&mirror, &gone), [Connected].into());
+        let by_router = Route {
+            gateway: Some("192.0.2.9".parse().unwrap()),
+            ..route
+        };
+        let replaces = Notification::Route(by_router);
+        assert_eq!(stale(&mirror, &replaces), [Connected].into());
+        // What it replaces is on another link.
+        let elsewhere = Route {
+            out: Some(11),
+            ..on_link(protocol)
+        };
+        let replaces = Notification::Route(elsewhere);
+        assert_eq!(stale(&mirror, &replaces), [Connected].into());
+    }
+    // In the place of a route of tweed's.
+    let taken = Route {
+        destination: route().destination,
+        ..on_link(route::STATIC_PROTOCOL)
+    };
+    assert_eq!(
+        stale(&mirror, &Notification::Route(taken)),
+        [Connected, Routes, ForeignRoutes].into()
+    );
 }

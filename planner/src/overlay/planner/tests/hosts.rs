@@ -23,6 +23,7 @@ fn host_with(index: u32, link: Interface) -> HostFacts {
     let routes = link.addresses.iter().map(|address| ConnectedRoute {
         destination: IpNetwork::new(address.network.network(), address.network.prefix()).unwrap(),
         interface: index,
+        by_hand: false,
     });
     host.connected.extend(routes);
     host.interfaces.insert(index, link);
