@@ -104,9 +104,9 @@ problem_kinds! {
     /// The kernel does not forward what arrives on a link of somebody else.
     ForwardingOff, "forwarding-off", Host, Warning,
         "set the sysctl to 1, and correct what sets it to 0";
-    /// With the backend `direct`, a Node is behind a router.
-    GatewayNotOnLink, "gateway-not-on-link", AnyNode, Warning,
-        "use --backend vxlan, or cross-subnet for nodes behind a router";
+    /// The link of direct routes does not lead to their Nodes any more, and the plan is held.
+    GatewayNotOnLink, "gateway-not-on-link", Host, Warning,
+        "bring back the node's address and its network on that link, or mend what else is named: the next plan replaces these routes";
     /// The address for probes cannot be listened on.
     HealthAddr, "health-addr", Host, Warning,
         "free the port, or give --health-addr and the probes another address; it is tried again every second";

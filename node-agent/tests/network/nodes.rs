@@ -104,6 +104,39 @@ fn the_underlay_goes_down_and_comes_back() {
     assert_eq!(picture(), whole);
 }
 
+/// The plan is held, and the default route leads elsewhere.
+#[test]
+fn direct_routes_over_a_lost_link_do_not_give_way_to_the_default_route() {
+    let node = Node::new();
+    ip("link add eth1 type veth peer name wire1");
+    ip("link set eth1 up");
+    ip("address add 198.51.100.1/24 dev eth1");
+    ip("route add default via 198.51.100.9");
+    node.list(1..=3);
+    let agent = node.start(&["--backend", "direct"]);
+    agent.ready();
+    let direct = ip("route show proto 116");
+    ip("address delete 192.0.2.1/24 dev eth0");
+    let said = agent.complains("gateway-not-on-link");
+    assert!(
+        said.contains("eth0") && said.contains("2 over IPv4"),
+        "{said}"
+    );
+    let problems = agent.problems();
+    let lines = problems.iter().filter(|line| line.starts_with("gateway-"));
+    assert_eq!(lines.count(), 1, "{problems:?}");
+    for pods in ["10.0.2.0/24", "10.0.3.0/24"] {
+        let routes = ip(&format!("route show {pods}"));
+        assert!(
+            routes.starts_with(&format!("unreachable {pods}")),
+            "{routes}"
+        );
+    }
+    ip("address add 192.0.2.1/24 dev eth0");
+    agent.ready();
+    assert_eq!(ip("route show proto 116"), direct);
+}
+
 #[test]
 fn another_underlay_address_makes_another_device_with_all_that_is_on_it() {
     let node = Node::new();

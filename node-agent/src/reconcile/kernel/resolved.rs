@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use tweed_core::mac::Mac;
+use tweed_core::{family::Family, mac::Mac};
 use tweed_netlink::route::{Kind, Route};
 
 use super::key::{AddressKey, FdbKey, NeighbourKey};
@@ -32,14 +32,15 @@ pub struct Resolved {
 impl Resolved {
     /// Resolves `desired` where `device` is the index of the VXLAN device and
     /// `host` this machine's own network. Without the device, objects that need
-    /// it are left out. A direct route whose gateway is no longer on its link is a
-    /// problem: the kernel would refuse it.
+    /// it are left out. A direct route whose gateway is no longer on its link, which
+    /// the kernel would refuse, becomes an unreachable one; that is one problem for each
+    /// link. The planner makes none from the same network: the link has changed under a
+    /// plan that is held.
     pub fn resolve(
         desired: &Desired,
         device: Option<u32>,
         host: &HostFacts,
     ) -> (Self, Vec<Problem>) {
-        let mut problems = Vec::new();
         let mut resolved = Self {
             device,
             ..Self::default()
@@ -57,48 +58,74 @@ impl Resolved {
                 .map(|(mac, remote)| (FdbKey { device, mac: *mac }, *remote))
                 .collect();
         }
+        let mut lost = BTreeMap::new();
         for (key, route) in &desired.routes {
             let blank = Route {
                 metric: key.metric,
                 ..Route::to(key.destination, ROUTE_PROTOCOL)
             };
             let route = match route {
-                desired::Route::Unreachable => Some(Route {
-                    kind: Kind::Unreachable,
-                    ..blank
+                desired::Route::Unreachable => Some((*key, unreachable(*key))),
+                desired::Route::Overlay { gateway } => device.map(|device| {
+                    let route = Route {
+                        out: Some(device),
+                        gateway: Some(*gateway),
+                        onlink: true,
+                        ..blank
+                    };
+                    (*key, route)
                 }),
-                desired::Route::Overlay { gateway } => device.map(|device| Route {
-                    out: Some(device),
-                    gateway: Some(*gateway),
-                    onlink: true,
-                    ..blank
-                }),
-                desired::Route::Direct { gateway, link } => {
-                    let is_on_link = host.on_link(*link, *gateway);
-                    if !is_on_link {
-                        problems.push(gateway_not_on_link(key.destination, *gateway));
-                    }
-                    is_on_link.then_some(Route {
+                desired::Route::Direct { gateway, link } if host.on_link(*link, *gateway) => {
+                    let route = Route {
                         out: Some(*link),
                         gateway: Some(*gateway),
                         ..blank
-                    })
+                    };
+                    Some((*key, route))
+                }
+                desired::Route::Direct { gateway, link } => {
+                    let lost: &mut BTreeSet<IpAddr> = lost.entry(*link).or_default();
+                    lost.insert(*gateway);
+                    // The default route must not take packets to these pods.
+                    let key = RouteKey::unreachable(key.destination);
+                    Some((key, unreachable(key)))
                 }
             };
-            resolved.routes.extend(route.map(|route| (*key, route)));
+            resolved.routes.extend(route);
         }
-        (resolved, problems)
+        let problems = lost.into_iter();
+        let problems = problems.map(|(link, gateways)| lost_link(host, link, &gateways));
+        (resolved, problems.collect())
     }
 }
 
-fn gateway_not_on_link(destination: ipnetwork::IpNetwork, gateway: IpAddr) -> Problem {
-    Problem::new(
-        ProblemKind::GatewayNotOnLink,
-        gateway.to_string(),
-        format!(
-            "pods of {destination} cannot be reached directly: their node is on no link of this one"
-        ),
-    )
+fn unreachable(key: RouteKey) -> Route {
+    Route {
+        kind: Kind::Unreachable,
+        metric: key.metric,
+        ..Route::to(key.destination, ROUTE_PROTOCOL)
+    }
+}
+
+/// That the link with this index does not lead to `gateways` any more, each of which is
+/// the address that one Node has of its family.
+fn lost_link(host: &HostFacts, link: u32, gateways: &BTreeSet<IpAddr>) -> Problem {
+    let name = match host.interfaces.get(&link) {
+        Some(interface) => interface.name.clone(),
+        None => format!("link number {link} (gone)"),
+    };
+    let four = gateways.iter().filter(|gateway| gateway.is_ipv4()).count();
+    let nodes: Vec<String> = [(four, Family::V4), (gateways.len() - four, Family::V6)]
+        .into_iter()
+        .filter(|(nodes, _)| *nodes > 0)
+        .map(|(nodes, family)| format!("{nodes} over {family}"))
+        .collect();
+    let message = format!(
+        "Nodes that the last plan reaches directly over {name} are not on it any more ({}): \
+         until there is another plan, their pods are unreachable",
+        nodes.join(", ")
+    );
+    Problem::new(ProblemKind::GatewayNotOnLink, name, message)
 }
 
 #[cfg(test)]
@@ -164,7 +191,41 @@ mod tests {
         );
         host.connected.retain(|route| route.interface != 2);
         let (resolved, problems) = Resolved::resolve(&direct, None, &host);
-        assert!(resolved.routes.is_empty());
+        let key = RouteKey::unreachable("10.244.2.0/24".parse().unwrap());
+        assert_eq!(resolved.routes, [(key, unreachable(key))].into());
         assert_eq!(problems[0].kind, ProblemKind::GatewayNotOnLink);
+    }
+
+    #[test]
+    fn a_lost_link_is_one_problem_however_many_nodes_were_behind_it() {
+        let route = |number: u8| {
+            let four = (format!("10.244.{number}.0/24"), format!("192.0.2.{number}"));
+            let six = (
+                format!("fd00:0:0:{number}::/64"),
+                format!("2001:db8::{number}"),
+            );
+            [four, six].map(|(destination, gateway)| {
+                let gateway = gateway.parse().unwrap();
+                let route = desired::Route::Direct { gateway, link: 2 };
+                (RouteKey::to(destination.parse().unwrap()), route)
+            })
+        };
+        let desired = Desired {
+            routes: (2..=9).flat_map(route).collect(),
+            ..Desired::default()
+        };
+        let (resolved, problems) = Resolved::resolve(&desired, None, &HostFacts::default());
+        let routes = resolved.routes.values();
+        assert_eq!(resolved.routes.len(), 16);
+        assert!(routes.clone().all(|route| route.kind == Kind::Unreachable));
+        let said: Vec<&str> = problems.iter().map(|p| p.message.as_str()).collect();
+        assert_eq!(
+            said,
+            [
+                "Nodes that the last plan reaches directly over link number 2 (gone) are \
+              not on it any more (8 over IPv4, 8 over IPv6): until there is another plan, their \
+              pods are unreachable"
+            ]
+        );
     }
 }
