@@ -152,6 +152,9 @@ problem_kinds! {
     /// The own Node has no address that the underlay flags or the InternalIP pick.
     NoUnderlayAddress, "no-underlay-address", OwnNode, RunningPods,
         "add one to the Node's status.addresses (kubelet --node-ip), or pick another address with --underlay";
+    /// The kernel has no route to any of the nodes that it was asked for.
+    NoWayToNodes, "no-way-to-nodes", Host, Warning,
+        "bring up the uplink or the routing daemon, so that there is a route to the other nodes or a default route; `ip route get ADDRESS from OWN-ADDRESS` shows what the kernel answers";
     /// A Node's address cannot be that of another machine.
     NodeAddressRefused, "node-address-refused", AnyNode, Warning,
         "correct the Node's status.addresses, or delete the Node that is stale; until then the address is not used";

@@ -31,7 +31,7 @@ fn a_restart_with_nothing_to_do_sends_no_changing_message() {
 #[test]
 fn one_node_of_five_thousand_costs_three_messages() {
     const NODES: u32 = 5_000;
-    let node = Node::new();
+    let node = Node::routed();
     node.list(1..=NODES);
     let agent = node.start(&[]);
     agent.ready();

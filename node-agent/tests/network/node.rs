@@ -57,6 +57,13 @@ impl Node {
         node
     }
 
+    /// The same with a way to more nodes than `eth0` is connected to.
+    pub fn routed() -> Self {
+        let node = Self::new();
+        ip("route add 172.16.0.0/12 via 192.0.2.254");
+        node
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

@@ -228,7 +228,7 @@ fn an_agent_that_loses_notifications_among_those_of_links_and_addresses_converge
 /// that of other firewalls' tables.
 #[test]
 fn thousands_of_nodes_at_once_overrun_no_monitor_of_nf_tables() {
-    let node = Node::new();
+    let node = Node::routed();
     node.list(1..=NODES);
     let agent = node.start(&[]);
     agent.ready();

@@ -117,13 +117,19 @@ fn an_agent_that_starts_without_any_way_takes_no_mtu_of_its_own() {
     drop(agent);
 
     ip("route delete 192.0.2.0/24");
-    for _ in 0..2 {
+    for last in [false, true] {
         let agent = node.start(&[]);
-        agent.ready();
+        agent.serves();
+        let said = agent.complains("no-way-to-nodes");
+        assert!(said.contains("192.0.2.2"), "{said}");
         agent.passes();
         assert!(ip("link show tweed.1").contains("mtu 1350"));
         node.publishes("run/agent.json", "\"mtu\": 1350");
         assert_eq!(agent.metric("tweed_conflist_writes_total"), 0);
+        if last {
+            ip("route add default via 198.51.100.9");
+            agent.ready();
+        }
     }
 }
 

@@ -8,8 +8,9 @@ use tweed_core::object::{Object as _, ObjectKey};
 use tweed_core::{object::node::Node, problem::Problem, version::Version};
 
 use super::delta::{self, ClaimIndex, Delta};
+use super::desired::{Network, Underlay};
 use super::plan::{Place, plan};
-use super::{cluster::Cluster, desired::Network, host::HostFacts, local, syntax};
+use super::{cluster::Cluster, host::HostFacts, local, syntax, warning};
 use crate::{config::Config, store::Touched};
 
 /// Maximum number of nodes whose ways decide on the MTU: three, of which one alone
@@ -69,6 +70,8 @@ pub struct OverlayPlanner {
     list_problems: Vec<Problem>,
     /// What is wrong with the plan.
     plan_problems: Vec<Problem>,
+    /// That there is no way to the other nodes at this moment.
+    way_problem: Option<Problem>,
     /// How many Nodes there are.
     nodes: usize,
 }
@@ -91,6 +94,7 @@ impl OverlayPlanner {
             claims: None,
             list_problems: Vec::new(),
             plan_problems: Vec::new(),
+            way_problem: None,
             nodes: 0,
         }
     }
@@ -98,8 +102,22 @@ impl OverlayPlanner {
     /// Plans again, if the Nodes or this machine's own network have changed: for
     /// single Nodes whose claims touch no other Node's, only these.
     pub fn update(&mut self, cluster: &mut Cluster, mut host: HostFacts) {
+        let asked = self.sample();
+        let asked = asked.map(|(underlay, peers)| (underlay.address, peers));
+        let unreached = asked.filter(|(_, peers)| {
+            !peers.is_empty() && peers.iter().all(|peer| !host.paths.contains_key(peer))
+        });
         self.keep_lost_paths(&mut host);
         self.follow_host(cluster, host);
+        // A plan that holds names what is wrong with the own address, by which the
+        // kernel was asked.
+        let underlay = self.network.as_ref().map(|network| &network.underlay);
+        let underlay = underlay.filter(|_| self.current);
+        self.way_problem = underlay
+            .zip(unreached)
+            .and_then(|(own, (asked_by, peers))| {
+                (own.address == asked_by).then(|| warning::no_way(own, &peers))
+            });
         // A way that was not asked for yet, or that is not there, tells nothing.
         let asks_nobody = self.path_targets().to.is_empty();
         if self.current && (asks_nobody || !self.host.paths.is_empty()) {
@@ -174,20 +192,10 @@ impl OverlayPlanner {
     /// no network that one could be in, it is an address that only the default route
     /// leads to.
     pub fn path_targets(&self) -> PathTargets {
-        let (underlay, to): (_, BTreeSet<IpAddr>) = match (&self.unmeasured, &self.network) {
-            (Some(place), _) => {
-                let peers = place.peers.iter().copied();
-                (&place.underlay, peers.take(MAX_PATHS).collect())
-            }
-            (None, Some(network)) => {
-                let is_v4 = network.underlay.address.is_ipv4();
-                let peers = network.desired.peer_addresses();
-                let peers = peers.filter(|ip| ip.is_ipv4() == is_v4);
-                (&network.underlay, peers.take(MAX_PATHS).collect())
-            }
-            (None, None) => return PathTargets::default(),
+        let Some((underlay, mut to)) = self.sample() else {
+            return PathTargets::default();
         };
-        let (own, mut to) = (underlay.address, to);
+        let own = underlay.address;
         if to.is_empty() && !self.host.has_network(underlay.interface, own) {
             to.insert(match own {
                 IpAddr::V4(_) => OUTSIDE_V4.into(),
@@ -197,6 +205,23 @@ impl OverlayPlanner {
         PathTargets {
             from: Some(own),
             to,
+        }
+    }
+
+    /// The own place on the underlay, and the addresses of some other nodes.
+    fn sample(&self) -> Option<(&Underlay, BTreeSet<IpAddr>)> {
+        match (&self.unmeasured, &self.network) {
+            (Some(place), _) => {
+                let peers = place.peers.iter().copied();
+                Some((&place.underlay, peers.take(MAX_PATHS).collect()))
+            }
+            (None, Some(network)) => {
+                let is_v4 = network.underlay.address.is_ipv4();
+                let peers = network.desired.peer_addresses();
+                let peers = peers.filter(|ip| ip.is_ipv4() == is_v4);
+                Some((&network.underlay, peers.take(MAX_PATHS).collect()))
+            }
+            (None, None) => None,
         }
     }
 
@@ -235,9 +260,10 @@ impl OverlayPlanner {
         self.nodes
     }
 
-    /// What is wrong with the list of Nodes, and with the plan.
+    /// What is wrong with the list of Nodes, with the plan, and with the ways.
     pub fn problems(&self) -> impl Iterator<Item = &Problem> {
-        self.list_problems.iter().chain(&self.plan_problems)
+        let plan = self.list_problems.iter().chain(&self.plan_problems);
+        plan.chain(&self.way_problem)
     }
 
     /// The change from the network of `version` to that of now, where it is known.

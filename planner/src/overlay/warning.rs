@@ -5,13 +5,14 @@
 //! own Node and another one. So the text of a problem that several Nodes cause
 //! either says the same whichever they are, or names them.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
 
-use super::{claims::Verdict, cluster::Snapshot, local};
+use super::{claims::Verdict, cluster::Snapshot, desired::Underlay, local};
 use crate::config::{Backend, Config};
 
 /// How many Nodes or claims one problem names.
@@ -66,6 +67,20 @@ fn other_families(config: &Config, nodes: &Snapshot<'_>, family: Family) -> Opti
     let object = "--underlay-family";
     let kind = ProblemKind::UnderlayFamilyUnset;
     Some(Problem::new(kind, object, message))
+}
+
+/// That the kernel has no way from the own address to any of `peers`, which are some of
+/// the other nodes' addresses.
+pub(super) fn no_way(own: &Underlay, peers: &BTreeSet<IpAddr>) -> Problem {
+    let peers = named(peers.iter().map(ToString::to_string));
+    Problem::new(
+        ProblemKind::NoWayToNodes,
+        &own.name,
+        format!(
+            "the kernel has no route from this node's address {} to other nodes: it was asked for {peers}",
+            own.address
+        ),
+    )
 }
 
 /// One problem for each Node that has an address of another.

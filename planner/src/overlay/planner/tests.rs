@@ -150,6 +150,15 @@ fn started(config: Config, numbers: std::ops::Range<u8>) -> (Cluster, OverlayPla
     (cluster, planner)
 }
 
+/// Updates `planner` on a machine that has a way to everybody for whom it asks.
+fn update(planner: &mut OverlayPlanner, cluster: &mut Cluster) {
+    let link = "eth0".to_owned();
+    let way = Path { mtu: 1500, link };
+    let targets = planner.path_targets().to.into_iter();
+    let paths = targets.map(|to| (to, way.clone())).collect();
+    planner.update(cluster, HostFacts { paths, ..host() });
+}
+
 #[test]
 fn a_node_that_touches_nobody_is_followed() {
     let (mut cluster, mut planner) = started(config(""), 2..100);
@@ -161,7 +170,7 @@ fn a_node_that_touches_nobody_is_followed() {
     ] {
         let version = planner.version();
         apply(&mut cluster, event.clone());
-        planner.update(&mut cluster, host());
+        update(&mut planner, &mut cluster);
         let delta = planner.delta_since(version);
         assert!(delta.is_some_and(|delta| !delta.is_empty()), "{event:?}");
     }
@@ -181,7 +190,7 @@ fn nodes_that_share_an_address_keep_no_other_from_being_followed() {
     ] {
         let version = planner.version();
         apply(&mut cluster, Event::Apply(node.clone()));
-        planner.update(&mut cluster, host());
+        update(&mut planner, &mut cluster);
         let delta = planner.delta_since(version);
         assert_eq!(delta.is_some(), followed, "{node:?}");
         let whole = plan(&config(""), &cluster.snapshot().unwrap(), &host());
@@ -196,7 +205,7 @@ fn a_node_that_another_age_has_costs_nothing() {
     let (mut cluster, mut planner) = started(config(""), 2..10);
     let version = planner.version();
     apply(&mut cluster, Event::Apply(other(3, 0).created(77)));
-    planner.update(&mut cluster, host());
+    update(&mut planner, &mut cluster);
     assert_eq!(planner.version(), version);
 }
 
@@ -206,7 +215,7 @@ fn nothing_is_planned_before_the_nodes_are_complete_and_the_last_plan_is_held() 
     let mut planner = OverlayPlanner::new(config(""), None);
     apply(&mut cluster, Event::Init);
     apply(&mut cluster, Event::InitApply(me()));
-    planner.update(&mut cluster, host());
+    update(&mut planner, &mut cluster);
     assert!(!planner.is_current() && planner.network().is_none());
     let kinds = |planner: &OverlayPlanner| -> Vec<&str> {
         planner
@@ -217,12 +226,12 @@ fn nothing_is_planned_before_the_nodes_are_complete_and_the_last_plan_is_held() 
     assert_eq!(kinds(&planner), ["nodes-not-listed"]);
 
     apply(&mut cluster, Event::InitDone);
-    planner.update(&mut cluster, host());
+    update(&mut planner, &mut cluster);
     assert!(planner.is_current());
     let (version, network) = (planner.version(), planner.network().cloned());
 
     apply(&mut cluster, Event::Apply(node("me").internal("192.0.2.1")));
-    planner.update(&mut cluster, host());
+    update(&mut planner, &mut cluster);
     assert!(!planner.is_current());
     assert_eq!(kinds(&planner), ["no-pod-cidr"]);
     assert_eq!(
@@ -241,12 +250,12 @@ fn what_changes_while_the_own_node_is_missing_is_planned_when_it_is_back() {
         Event::Apply(other(11, 0)),
     ] {
         apply(&mut cluster, event);
-        planner.update(&mut cluster, host());
+        update(&mut planner, &mut cluster);
         planner.prepare(&cluster);
     }
     assert_eq!((planner.version(), planner.nodes()), (version, 9));
     apply(&mut cluster, Event::Apply(me()));
-    planner.update(&mut cluster, host());
+    update(&mut planner, &mut cluster);
     assert_ne!(planner.version(), version);
     let whole = plan(&config(""), &cluster.snapshot().unwrap(), &host());
     assert_eq!(planner.network().map(Arc::as_ref), whole.network.as_ref());
@@ -277,7 +286,7 @@ proptest! {
                     odd => Event::Apply(other(node, odd)),
                 });
             }
-            planner.update(&mut cluster, host());
+            update(&mut planner, &mut cluster);
             let whole = plan(&config, &cluster.snapshot().unwrap(), &host());
             prop_assert_eq!(planner.network().map(Arc::as_ref), whole.network.as_ref());
             let problems: Vec<Problem> = planner.problems().cloned().collect();

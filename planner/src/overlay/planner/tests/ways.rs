@@ -98,6 +98,54 @@ fn a_way_that_is_lost_counts_until_there_is_another() {
     assert_eq!(mtu_with(&mut planner, &mut cluster, none()), 1450);
 }
 
+/// As long as there is a way to one of those that are asked for, there is one.
+#[test]
+fn no_way_to_any_node_is_named_as_long_as_there_is_none() {
+    let (mut cluster, mut planner) = started(config(""), 2..9);
+    let targets = planner.path_targets().to;
+    let said = |planner: &OverlayPlanner| -> Vec<String> {
+        let problems = planner.problems();
+        let said = problems.map(|p| format!("{} {}: {}", p.kind, p.object, p.message));
+        said.collect()
+    };
+    assert_eq!(said(&planner), [""; 0], "nobody was asked for yet");
+    let asked: Vec<String> = targets.iter().map(ToString::to_string).collect();
+    let named = [format!(
+        "no-way-to-nodes eth0: the kernel has no route from this node's address 192.0.2.1 to \
+         other nodes: it was asked for {}",
+        asked.join(", ")
+    )];
+    planner.update(&mut cluster, host());
+    assert_eq!(said(&planner), named);
+    let last = targets.last().map(|to| {
+        let link = "eth0".to_owned();
+        (*to, Path { mtu: 1500, link })
+    });
+    let paths = last.into_iter().collect();
+    planner.update(&mut cluster, HostFacts { paths, ..host() });
+    assert_eq!(said(&planner), [""; 0]);
+    // The last known way counts for the MTU alone.
+    planner.update(&mut cluster, host());
+    assert_eq!(said(&planner), named);
+
+    // A plan that holds says what is wrong with the address by which the kernel was asked.
+    let mut without = host();
+    without.interfaces.clear();
+    planner.update(&mut cluster, without);
+    let words: Vec<&str> = planner.problems().map(|p| p.kind.word()).collect();
+    assert_eq!(words, ["underlay-address-missing"]);
+
+    // Without other nodes nobody is missed.
+    planner.update(&mut cluster, host());
+    for number in 2..9 {
+        let name = format!("n{number}");
+        apply(&mut cluster, Event::Delete(name.as_str().into()));
+    }
+    planner.update(&mut cluster, host());
+    planner.update(&mut cluster, host());
+    assert_eq!(said(&planner), [""; 0]);
+}
+
 /// As an agent that is started before the routing daemon (BGP to the host).
 #[test]
 fn without_any_way_the_others_are_asked_for_until_there_is_one() {
@@ -134,7 +182,12 @@ fn without_any_way_the_others_are_asked_for_until_there_is_one() {
                 "{last:?} {paths:?}"
             );
             let words: Vec<&str> = planner.problems().map(|p| p.kind.word()).collect();
-            assert_eq!(words.is_empty(), mtu.is_some(), "{words:?}");
+            let expected = match (mtu, paths) {
+                (None, _) => &["mtu-unknown"][..],
+                (_, []) => &["no-way-to-nodes"],
+                _ => &[],
+            };
+            assert_eq!(words, expected, "{last:?} {paths:?}");
         }
     };
     let way: &[_] = &[(peer, 1400)];
