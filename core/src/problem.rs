@@ -281,7 +281,7 @@ problem_kinds! {
     /// The own Node's address is tentative, a duplicate or temporary.
     UnderlayAddressUnusable, "underlay-address-unusable", OwnNode, RunningPods,
         "give the interface a lasting address that no other machine has, and list it in the Node (kubelet --node-ip)";
-    /// The interface of the own Node's address is down.
+    /// The interface of the own Node's address, by which packets leave, is down.
     UnderlayDown, "underlay-down", Host, RunningPods,
         "bring the interface up";
     /// No flag says which family the underlay has, and not all Nodes list the same one first.

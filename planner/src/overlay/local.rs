@@ -82,7 +82,8 @@ impl Local {
         };
         let (pod_cidrs, underlay) = (pod_cidrs?, underlay?);
         let interface = host.interfaces.get(&underlay.interface);
-        if !interface.is_some_and(|interface| interface.up) {
+        let is_up = interface.is_some_and(|interface| interface.up);
+        if !is_up && leaves_by_own_link(config, host, &underlay) {
             problems.push(underlay_down(&underlay));
         }
 
@@ -174,6 +175,19 @@ fn path(
     let mtu = last.into_iter().chain(own).min()?;
     let link = interface.name.clone();
     Some(Path { mtu, link })
+}
+
+/// Whether packets to other nodes leave by the interface of the own address. Those of the
+/// tunnel take the way that the kernel has for them; direct routes lead over that
+/// interface, of `cross-subnet` only as long as it is connected to a network.
+fn leaves_by_own_link(config: &Config, host: &HostFacts, underlay: &Underlay) -> bool {
+    let path = underlay.path.as_ref();
+    let directly = match config.backend {
+        Backend::Vxlan => false,
+        Backend::Direct => true,
+        Backend::CrossSubnet => host.has_network(underlay.interface, underlay.address),
+    };
+    directly || path.is_none_or(|path| path.link == underlay.name)
 }
 
 /// What the tunnel to other nodes takes of the underlay's MTU.

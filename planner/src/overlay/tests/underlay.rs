@@ -204,3 +204,28 @@ fn a_route_by_hand_leads_to_nodes_and_refuses_none() {
     assert!(!planned, "{words:?}");
     assert!(words.contains(&"pod-cidr-refused"), "{words:?}");
 }
+
+/// With BGP to the host the address may be on a bridge without ports.
+#[test]
+fn an_interface_that_is_down_matters_if_packets_leave_by_it() {
+    let down = |flags: &str, address: &str, way: Option<&str>| {
+        let mut host = host(1500, &[address]);
+        host.interfaces.get_mut(&2).unwrap().up = false;
+        let way = way.map(|link| ([192, 0, 2, 2].into(), path(1500, link)));
+        host.paths = way.into_iter().collect();
+        let plan = plan(&config(flags), &v4().snapshot(), &host);
+        let mut words = plan.problems.iter().map(|problem| problem.kind.word());
+        words.any(|word| word == "underlay-down")
+    };
+    let (alone, network) = ("192.0.2.1/32", "192.0.2.1/24");
+    assert!(down("", alone, None));
+    assert!(down("", alone, Some("eth0")));
+    assert!(!down("", alone, Some("eth1")));
+    assert!(!down("", network, Some("eth1")));
+    // Direct routes lead over the interface of the own address, whatever the kernel prefers.
+    for address in [alone, network] {
+        assert!(down("--backend direct", address, Some("eth1")), "{address}");
+    }
+    assert!(down("--backend cross-subnet", network, Some("eth1")));
+    assert!(!down("--backend cross-subnet", alone, Some("eth1")));
+}
