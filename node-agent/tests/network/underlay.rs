@@ -7,13 +7,15 @@ use crate::node::{Node, eventually, ip};
 /// A MAC that no link here has.
 const OLD_MAC: &str = "02:00:00:00:00:99";
 
-/// `eth9` has no carrier, and is the younger of the two.
+/// `eth9` has no carrier, and is the younger of the two; `lo` has a copy of the address,
+/// as load balancers set it up.
 #[test]
 fn direct_routes_leave_by_the_link_of_the_own_address() {
     let node = Node::new();
     ip("link add eth9 type veth peer name wire9");
     ip("link set eth9 up");
     ip("address add 192.0.2.77/24 dev eth9");
+    ip("address add 192.0.2.1/32 dev lo");
     node.list(1..=2);
     let agent = node.start(&["--backend", "direct"]);
     agent.ready();

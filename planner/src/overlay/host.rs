@@ -50,6 +50,8 @@ pub struct Interface {
     pub loopback: bool,
     /// Nothing is behind it (kind `dummy`): without a network its MTU says nothing.
     pub dummy: bool,
+    /// It is a port of a bridge, a bond or the like, which has the addresses in its place.
+    pub port: bool,
     /// In the kernel's order.
     pub addresses: Vec<HostAddress>,
 }
@@ -165,9 +167,13 @@ impl HostFacts {
             .collect()
     }
 
-    /// The interface that has `ip`, with its index and the address's state. Of
-    /// several it is one where the address is usable, then the one with the
-    /// lowest index.
+    /// The interface that has `ip`, with its index and the address's state. Of several it
+    /// is the one that can lead to other machines by it: other programs have copies of a
+    /// node's address on interfaces that lead nowhere (IPVS on `kube-ipvs0`, load balancers
+    /// on `lo`, a bridge's that its port has kept).
+    ///
+    /// The network around the address comes before the carrier, which may be lost for a
+    /// while: a copy elsewhere must not take its place meanwhile.
     pub fn holder(&self, ip: IpAddr) -> Option<(u32, &Interface, AddressState)> {
         self.interfaces
             .iter()
@@ -178,7 +184,16 @@ impl HostFacts {
                     .filter(move |address| address.network.ip() == ip)
                     .map(move |address| (*index, interface, address.state))
             })
-            .min_by_key(|(index, _, state)| (*state != AddressState::Usable, *index))
+            .min_by_key(|(index, interface, state)| {
+                (
+                    *state != AddressState::Usable,
+                    !self.is_in_network(*index, ip),
+                    !interface.up,
+                    interface.port,
+                    interface.loopback || interface.dummy,
+                    *index,
+                )
+            })
     }
 
     /// The way that most of [`Self::paths`] take. Nodes may be reached by
@@ -201,6 +216,16 @@ impl HostFacts {
             let destination = route.destination;
             route.interface == index
                 && destination.is_ipv4() == ip.is_ipv4()
+                && destination.prefix() < IpNetwork::from(ip).prefix()
+        })
+    }
+
+    /// Whether `ip` is in a network of that interface with room for other machines.
+    fn is_in_network(&self, index: u32, ip: IpAddr) -> bool {
+        self.connected.iter().any(|route| {
+            let destination = route.destination;
+            route.interface == index
+                && destination.contains(ip)
                 && destination.prefix() < IpNetwork::from(ip).prefix()
         })
     }

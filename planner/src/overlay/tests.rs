@@ -41,6 +41,7 @@ fn host(mtu: u32, addresses: &[&str]) -> HostFacts {
                 up: true,
                 loopback: false,
                 dummy: false,
+                port: false,
                 addresses: addresses.collect(),
             },
         )]),

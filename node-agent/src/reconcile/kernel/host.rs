@@ -40,6 +40,7 @@ impl Mirror {
             up: link.up && link.carrier,
             loopback: link.loopback,
             dummy: link.kind.as_deref() == Some("dummy"),
+            port: link.master.is_some(),
             addresses: self
                 .addresses
                 .iter()

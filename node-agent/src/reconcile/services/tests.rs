@@ -31,6 +31,7 @@ fn host() -> HostFacts {
         up: true,
         loopback: false,
         dummy: false,
+        port: false,
         addresses: vec![HostAddress {
             network: "192.0.2.1/24".parse().unwrap(),
             state: AddressState::Usable,

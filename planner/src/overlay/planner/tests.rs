@@ -31,6 +31,7 @@ fn host() -> HostFacts {
                 up: true,
                 loopback: false,
                 dummy: false,
+                port: false,
                 addresses: vec![HostAddress {
                     network,
                     state: AddressState::Usable,

@@ -229,3 +229,64 @@ fn an_interface_that_is_down_matters_if_packets_leave_by_it() {
     assert!(down("--backend cross-subnet", network, Some("eth1")));
     assert!(!down("--backend cross-subnet", alone, Some("eth1")));
 }
+
+/// A machine with 192.0.2.1 on these interfaces, which are numbered from 1: each with the
+/// prefix length of its network, and what is special to it.
+fn copies(interfaces: &[(u8, &str)]) -> HostFacts {
+    let mut all = HostFacts::default();
+    for (index, (prefix, special)) in (1..).zip(interfaces) {
+        let one = host(1500, &[&format!("192.0.2.1/{prefix}")]);
+        let [mut interface] = one
+            .interfaces
+            .into_values()
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap();
+        match *special {
+            "" => {}
+            "down" => interface.up = false,
+            "loopback" => interface.loopback = true,
+            "dummy" => interface.dummy = true,
+            "port" => interface.port = true,
+            "tentative" => interface.addresses[0].state = AddressState::Tentative,
+            other => panic!("{other}"),
+        }
+        all.interfaces.insert(index, interface);
+        let connected = one.connected.into_iter();
+        all.connected.extend(connected.map(|route| ConnectedRoute {
+            interface: index,
+            ..route
+        }));
+    }
+    all
+}
+
+#[test]
+fn a_copy_of_the_own_address_elsewhere_is_not_taken_for_it() {
+    for interfaces in [
+        // As of IPVS, a load balancer, a bridge whose port has kept the address.
+        &[(32, "dummy"), (24, "")],
+        &[(32, "loopback"), (24, "")],
+        &[(24, "port"), (24, "")],
+        &[(24, "dummy"), (24, "")],
+        &[(24, "down"), (24, "")],
+        &[(32, "down"), (32, "loopback")],
+        &[(24, "tentative"), (32, "")],
+        // It has lost its carrier.
+        &[(32, "loopback"), (24, "down")],
+        &[(32, ""), (24, "down")],
+    ] {
+        let host = copies(interfaces);
+        let holder = host.holder([192, 0, 2, 1].into());
+        assert_eq!(holder.map(|(index, ..)| index), Some(2), "{interfaces:?}");
+    }
+    // A network that the address is not in says nothing of it.
+    let mut host = copies(&[(32, ""), (32, "")]);
+    host.connected.insert(ConnectedRoute {
+        destination: "198.51.100.0/24".parse().unwrap(),
+        interface: 2,
+        by_hand: false,
+    });
+    let holder = host.holder([192, 0, 2, 1].into());
+    assert_eq!(holder.map(|(index, ..)| index), Some(1), "the lowest index");
+}
