@@ -13,6 +13,7 @@ fn link(name: &str, addresses: &[&str]) -> Interface {
         up: true,
         loopback: false,
         dummy: false,
+        port: false,
         addresses: addresses.iter().map(address).collect(),
     }
 }
