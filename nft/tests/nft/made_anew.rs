@@ -2,8 +2,18 @@
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::wires::{Wires, ruleset};
+
+/// Tells the thread that sends to end, also where the test fails before its end.
+struct Sends<'a>(&'a AtomicBool);
+
+impl Drop for Sends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// A set of ranges has no elements for a moment if its rules are made with it, on some
 /// kernels: a pod would be masqueraded on its way to another pod then.
@@ -23,8 +33,11 @@ fn no_flow_between_pods_is_masqueraded_after(damage: &str) {
                         let _ = socket.send_to(b"x", "10.244.2.5:4000");
                     }
                 });
+                // The program that loads the rules needs a processor too.
+                std::thread::sleep(Duration::from_micros(500));
             }
         });
+        let sends = Sends(&done);
         for _ in 0..10 {
             wires.node.sh(format!("nft {damage}"));
             let made = wires.with(|table| table.reconcile(&ruleset(), None, false));
@@ -33,7 +46,7 @@ fn no_flow_between_pods_is_masqueraded_after(damage: &str) {
                 sources.insert(from.ip().to_string());
             }
         }
-        done.store(true, Ordering::Relaxed);
+        drop(sends);
         client.join().unwrap();
     });
     while let Ok((_, from)) = server.recv_from(&mut [0; 1]) {

@@ -45,6 +45,8 @@ pub struct PolicyReconciler {
     /// The Nodes that the planner was last given.
     nodes: Option<Version>,
     state: TableState,
+    /// Whether the table has held a plan of this run for which nothing was missing.
+    complete: bool,
     /// Which policies wait or, without a plan, what is not known; since when, and for what
     /// it was last.
     held_since: BTreeMap<String, (Instant, String)>,
@@ -76,6 +78,7 @@ impl PolicyReconciler {
             },
             nodes: None,
             state: TableState::Unknown,
+            complete: false,
             held_since: BTreeMap::new(),
             dropped: Dropped::default(),
             own: BTreeSet::new(),
@@ -196,6 +199,8 @@ impl PolicyReconciler {
         if self.state == TableState::Behind {
             self.state = TableState::InForce;
         }
+        let nothing_is_held = index.is_none_or(|index| index.planner.held().is_empty());
+        self.complete |= self.state == TableState::InForce && nothing_is_held;
         let is_off = index.is_none_or(|index| {
             let is_active = index.planner.desired().active;
             self.state == TableState::InForce && !is_active && !index.has_policies()
@@ -208,7 +213,8 @@ impl PolicyReconciler {
     /// keep plans from coming into force.
     pub fn has_reported(&self, index: &PolicyIndex, waits: bool) -> bool {
         let is_written = self.state.is_written_or(waits);
-        is_written && !index.planner.holds_all() || index.any_lost()
+        let is_complete = self.complete || index.planner.held().is_empty();
+        is_written && is_complete && !index.planner.holds_all() || index.any_lost()
     }
 
     /// What is wrong, and what to count.
@@ -222,11 +228,11 @@ impl PolicyReconciler {
         for (kind, count) in index.policies() {
             self.metrics.set_policies(kind, count);
         }
-        let effect = match self.follows(index) {
+        let effect = match self.follows() {
             true => Effect::Warning,
             false => self.unknown,
         };
-        let held = self.told(index, now);
+        let held = self.told(now);
         let text = match index.planner.holds_all() {
             true => verdict::not_listed(&held),
             false => verdict::waiting(&held),
@@ -280,15 +286,15 @@ impl PolicyReconciler {
         }
     }
 
-    /// Whether the table holds a plan that was made of the policies.
-    fn follows(&self, index: &PolicyIndex) -> bool {
-        self.state == TableState::InForce && !index.planner.is_open()
+    /// Whether the table holds the last plan, and has held a complete one.
+    fn follows(&self) -> bool {
+        self.state == TableState::InForce && self.complete
     }
 
-    /// What the planner waits for and that is a problem. With a plan in force it mostly is
+    /// What the planner waits for and that is a problem. After a complete plan it mostly is
     /// none: what a new policy asks for is being listed.
-    fn told(&self, index: &PolicyIndex, now: Instant) -> Vec<String> {
-        let follows = self.follows(index);
+    fn told(&self, now: Instant) -> Vec<String> {
+        let follows = self.follows();
         let is_long = |since: &Instant| now.saturating_duration_since(*since) > LONG_HOLD;
         let told = self.held_since.iter();
         let told = told.map(|(_, held)| held);

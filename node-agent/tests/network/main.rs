@@ -14,6 +14,7 @@ mod conflicts;
 mod cost;
 mod families;
 mod leftovers;
+mod link_cost;
 mod namespace;
 mod node;
 mod nodes;

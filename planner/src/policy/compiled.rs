@@ -121,11 +121,6 @@ impl Compiled {
         self.planned || self.open
     }
 
-    /// Whether the last plan is an open one.
-    pub fn is_open(&self) -> bool {
-        self.open
-    }
-
     /// Makes an open plan: of the local addresses only those are judged, and no policy is about
     /// them, that belong to one of these pods, or to this node itself.
     pub fn open(&mut self, local: &LocalPods, mut pods: BTreeMap<IpAddr, Option<LocalPod>>) {

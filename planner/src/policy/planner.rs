@@ -91,12 +91,6 @@ impl PolicyPlanner {
         self.begins_with = Some(pods);
     }
 
-    /// Whether the last plan is an open one: no policy has come into force yet.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.compiled.is_open()
-    }
-
     /// The kernel has policies of these kinds from before: no plan is made without such a
     /// kind, even while it cannot be read.
     pub fn keep(&mut self, kinds: PolicyKinds) {

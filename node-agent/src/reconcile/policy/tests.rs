@@ -30,6 +30,7 @@ fn reconciler(marker: PolicyMarker) -> PolicyReconciler {
         unknown: Effect::Warning,
         nodes: None,
         state: TableState::Unknown,
+        complete: false,
         held_since: BTreeMap::new(),
         dropped: Dropped::default(),
         own: BTreeSet::new(),
@@ -199,19 +200,20 @@ fn what_is_held_for_long_is_told_though_a_plan_is_in_force() {
     let at = |seconds| start + Duration::from_secs(seconds);
     let run_dir = tempfile::tempdir().unwrap();
     let mut policies = reconciler(PolicyMarker::new(run_dir.path()));
-    let index = index();
     let (one, other) = ("one".to_owned(), "other".to_owned());
     policies.held_since = [(&one, start), (&other, at(20))]
         .map(|(text, since)| (text.clone(), (since, text.clone())))
         .into();
     for state in [TableState::Unknown, TableState::Behind] {
         policies.state = state;
-        assert_eq!(policies.told(&index, start), [one.clone(), other.clone()]);
+        assert_eq!(policies.told(start), [one.clone(), other.clone()]);
     }
     policies.state = TableState::InForce;
-    assert_eq!(policies.told(&index, at(30)), [""; 0]);
-    assert_eq!(policies.told(&index, at(31)), std::slice::from_ref(&one));
-    assert_eq!(policies.told(&index, at(60)), [one, other]);
+    assert_eq!(policies.told(start), [one.clone(), other.clone()]);
+    policies.complete = true;
+    assert_eq!(policies.told(at(30)), [""; 0]);
+    assert_eq!(policies.told(at(31)), std::slice::from_ref(&one));
+    assert_eq!(policies.told(at(60)), [one, other]);
 }
 
 #[test]
@@ -279,7 +281,7 @@ fn a_policy_that_waits_holds_back_no_pod_that_it_does_not_select() {
     assert_eq!(verdict(&policies, &index, 6), Verdict::Judged);
     let told = |seconds| {
         let at = now + Duration::from_secs(seconds);
-        policies.told(&index, at)
+        policies.told(at)
     };
     assert_eq!(told(30), [""; 0]);
     assert_eq!(told(31), [waits]);
@@ -291,10 +293,7 @@ fn a_policy_that_waits_holds_back_no_pod_that_it_does_not_select() {
     policies.plan(&mut index, now);
     policies.written(Some(&index));
     assert_eq!(verdict(&policies, &index, 5), Verdict::Judged);
-    assert_eq!(
-        policies.told(&index, now + Duration::from_secs(60)),
-        [""; 0]
-    );
+    assert_eq!(policies.told(now + Duration::from_secs(60)), [""; 0]);
 }
 
 /// As where jobs have a namespace each, and one begins every few seconds.
@@ -354,11 +353,72 @@ fn a_policy_that_waits_for_one_list_after_another_is_told_after_the_same_time() 
         } else {
             Vec::new()
         };
-        assert_eq!(policies.told(&index, at), expected);
+        assert_eq!(policies.told(at), expected);
         assert_eq!(index.planner.held(), [waits]);
         let scope = Collection::Pods(PodScope::Namespace(name.to_owned()));
         for event in [Event::<Pod>::Init, Event::InitDone] {
             index.apply(&scope, event);
         }
     }
+}
+
+/// Of an agent that starts on a node without rules of policies, where there are some.
+#[test]
+fn a_node_waits_until_its_first_policies_have_their_lists() {
+    let run_dir = tempfile::tempdir().unwrap();
+    let mut policies = reconciler(PolicyMarker::new(run_dir.path()));
+    policies.unknown = Effect::NewPods;
+    let mut index = index_without_cluster_policies();
+    for event in [Event::<ClusterNetworkPolicy>::Init, Event::InitDone] {
+        index.apply(&Collection::ClusterNetworkPolicies, event);
+    }
+    index.apply(
+        &Collection::ClusterNetworkPolicies,
+        Event::<ClusterNetworkPolicy>::Restored,
+    );
+    let pod = PodName {
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+    };
+    let namespace = Namespace {
+        name: pod.namespace.clone(),
+        labels: Labels::new(),
+    };
+    index.apply(&Collection::Namespaces, Event::Apply(namespace));
+    let object = Pod {
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        ..Pod::default()
+    };
+    index.apply(&Collection::Pods(PodScope::Own), Event::Apply(object));
+    let mut local = LocalPods::default();
+    let address = "10.244.1.5".parse().unwrap();
+    local.pods.insert(address, Some(pod.into()));
+    index.planner.begin(local.pods.clone());
+    index.planner.set_local(local);
+    let mut with_peers = policy();
+    with_peers.ingress = vec![Rule {
+        peers: vec![Peer::Pods {
+            namespace: None,
+            pod: None,
+        }],
+        ports: Vec::new(),
+    }];
+    index.apply(&Collection::NetworkPolicies, Event::Apply(with_peers));
+    let now = Instant::now();
+    let mut plan = |index: &mut PolicyIndex| {
+        let step = policies.plan(index, now);
+        policies.written(Some(index));
+        let reported = policies.has_reported(index, false);
+        (step, reported, problems(&policies, index))
+    };
+    let (step, reported, found) = plan(&mut index);
+    assert_eq!((step, reported), (Step::Full, false));
+    assert_eq!(found, [(ProblemKind::PoliciesNotListed, Effect::NewPods)]);
+    let scope = Collection::Pods(PodScope::Namespace("shop".to_owned()));
+    for event in [Event::<Pod>::Init, Event::InitDone] {
+        index.apply(&scope, event);
+    }
+    let (_, reported, found) = plan(&mut index);
+    assert_eq!((reported, found), (true, Vec::new()));
 }
