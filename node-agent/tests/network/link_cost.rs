@@ -2,8 +2,6 @@
 //!
 //! `cargo test --release --workspace --test network link_cost -- --ignored --nocapture`
 
-#![expect(clippy::print_stdout, reason = "figures are for a person")]
-
 use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
