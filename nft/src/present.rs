@@ -114,8 +114,9 @@ fn sort(
         let declared = skeleton.sets.iter().find(|set| set.name == name);
         let provider = declared.and_then(Set::provider);
         let is_list = declared.is_some_and(is_list_of_networks);
-        if provider.is_some_and(|provider| torn.contains(provider)) && !is_list {
-            present.sets.remove(name);
+        let goes = provider.is_some_and(|provider| torn.contains(provider)) && !is_list;
+        // One that is not known goes already.
+        if goes && present.sets.remove(name) {
             present.stale_sets.push(stale(name.to_owned(), set));
         }
     }

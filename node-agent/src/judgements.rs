@@ -11,6 +11,8 @@
 //! it was added here. Its address may have been that of another pod, which was judged
 //! too.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -78,6 +80,13 @@ impl Judgements {
         .collect()
     }
 
+    /// The addresses of all pods that wait.
+    pub fn addresses(&self) -> BTreeSet<IpAddr> {
+        let waiting = self.waiting();
+        let addresses = waiting.iter().flat_map(|one| &one.judge.addresses);
+        addresses.copied().collect()
+    }
+
     /// Whether anybody waits.
     pub fn has_any(&self) -> bool {
         !self.waiting().is_empty()
@@ -108,8 +117,6 @@ impl Judgements {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use super::*;
     use tweed_core::attachment::{ContainerId, IfName, NetworkName};
 

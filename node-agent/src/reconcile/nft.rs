@@ -121,6 +121,13 @@ impl NftReconciler {
         self.table.as_mut()?.refused().ok()?
     }
 
+    /// Whether the kernel's table has rules of policies, be it from an earlier run. If it
+    /// cannot be asked, it is taken for one that has.
+    pub fn has_policies(&mut self) -> bool {
+        let asked = self.open().and_then(Table::dropped);
+        asked.map_or(true, |dropped| dropped.is_some())
+    }
+
     /// Whether the kernel's table has rules of Services, be it from an earlier run.
     pub fn has_services(&mut self) -> Result<bool, Error> {
         Ok(self.open()?.refused()?.is_some())

@@ -22,14 +22,14 @@ use tweed_planner::overlay::{Network, cluster::Cluster};
 use tweed_planner::policy::desired::{DIRECTIONS, Delta, Desired, Direction};
 use tweed_planner::policy::{LocalPods, PolicyKey, Step, Wants};
 
-use super::kernel::{Kernel, mirror::MirrorPart};
 use super::target::{Change, TableState, Target};
-use super::{outcome::Outcome, pods::PodReconciler};
+use super::{kernel::Kernel, outcome::Outcome, pods::PodReconciler};
+use crate::config::Config;
+use crate::judgements::{Judgements, Verdict};
 use crate::policy::{index::PolicyIndex, verdict};
 use crate::publish::conflist::NETWORK_NAME;
 use crate::publish::policy_marker::PolicyMarker;
 use crate::serve::metrics::Metrics;
-use crate::{config::Config, judgements::Verdict};
 
 /// With a plan in force, no policy is expected to wait for longer: nodes spread their
 /// lists of pods over 20 s.
@@ -106,20 +106,31 @@ impl PolicyReconciler {
     /// Has every ADD ask from now on whether its pod is judged, if there are policies.
     /// This comes before the planner gets the local addresses: if no ADD has asked until
     /// now, the stores are read again, so that no record is missed of an ADD that has
-    /// not asked. The pods that were known before that are those of an open plan.
-    pub fn mark(&mut self, index: &mut PolicyIndex, pods: &mut PodReconciler) -> Outcome {
-        let marker = &mut self.marker;
-        let kinds = index.planner.policy_kinds();
-        match index.has_policies().then(|| marker.set(kinds)) {
-            Some(Ok(true)) => {
-                index.planner.begin(pods.addresses().collect());
-                pods.read_stores(true)
-            }
-            Some(Err(problem)) => Outcome {
+    /// not asked. Where the kernel has no rules of policies, as `has_rules` says, the pods
+    /// that were known before that and that nobody `asks` for are those of an open plan.
+    pub fn mark(
+        &mut self,
+        index: &mut PolicyIndex,
+        pods: &mut PodReconciler,
+        asks: &Judgements,
+        has_rules: impl FnOnce() -> bool,
+    ) -> Outcome {
+        if !index.has_policies() {
+            return Outcome::default();
+        }
+        if !index.planner.desired().active && !has_rules() {
+            let asked = asks.addresses();
+            let before = pods.addresses();
+            let before = before.filter(|(address, _)| !asked.contains(address));
+            index.planner.begin(before.collect());
+        }
+        match self.marker.set(index.planner.policy_kinds()) {
+            Ok(true) => pods.read_stores(true),
+            Ok(false) => Outcome::default(),
+            Err(problem) => Outcome {
                 problems: vec![problem],
                 ..Outcome::default()
             },
-            Some(Ok(false)) | None => Outcome::default(),
         }
     }
 
@@ -132,10 +143,12 @@ impl PolicyReconciler {
         network: Option<&Network>,
         kernel: &Kernel,
     ) {
-        // After a failure the mirror is empty: the node's own addresses would be isolated.
-        if kernel.is_known(MirrorPart::Addresses) {
+        // After a failure the mirror is empty, as no machine is: the node's own addresses
+        // would be isolated.
+        let mirror = kernel.mirror();
+        if !mirror.links.is_empty() {
             let holds = |ip: &IpAddr| network.is_some_and(|network| network.holds(*ip));
-            let addresses = kernel.mirror().addresses.keys().map(|key| key.network.ip());
+            let addresses = mirror.addresses.keys().map(|key| key.network.ip());
             self.own = addresses.filter(holds).collect();
         }
         let device = network.map(|network| &network.desired.vxlan_addresses);

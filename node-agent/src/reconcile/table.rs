@@ -168,7 +168,9 @@ impl Reconcilers {
         let resync = due.has(ResyncTarget::Nftables);
         let mut policies = state.policy();
         if let Some(index) = &mut policies {
-            outcome.merge(self.policy.mark(index, &mut self.pods));
+            let has_rules = || self.nft.has_policies();
+            let asks = state.judgements();
+            outcome.merge(self.policy.mark(index, &mut self.pods, asks, has_rules));
         }
         let step = policies.as_mut().map(|index| self.plan_policy(index));
         let policy = match (&policies, &step) {

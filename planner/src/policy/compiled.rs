@@ -174,7 +174,8 @@ impl Compiled {
     }
 
     /// Isolates local addresses that the last plan judged for another pod than the one that
-    /// has them now, for a time in which there can be no new plan. None if there is none.
+    /// has them now, for a time in which there can be no new plan. An open plan follows this
+    /// node's own addresses besides. None if nothing changes.
     pub fn withdraw(&mut self, index: &Index) -> Option<Delta> {
         let local = index.local.as_ref().filter(|_| self.has_plan())?;
         let Desired { judged, .. } = &mut self.tables.desired;
@@ -187,8 +188,14 @@ impl Compiled {
             }
             stays
         });
-        delta.takes_away = !delta.judged.is_empty();
-        delta.takes_away.then_some(delta)
+        if self.open {
+            for address in local.own.difference(&self.own) {
+                put(judged, Some(&mut delta.judged), *address, Some(()));
+            }
+            self.own.extend(&local.own);
+        }
+        delta.takes_away = !delta.judged.removed.is_empty();
+        (!delta.judged.is_empty()).then_some(delta)
     }
 
     /// Numbers that became free in this change may be given out in the next one.

@@ -133,7 +133,10 @@ pub fn losses(before: &Mirror, after: &Mirror, part: MirrorPart) -> Stale {
             }
         }
         Addresses => {
-            let mut addresses = before.addresses.keys();
+            let takes_along = |key: &&AddressKey| {
+                !is_link_local(key.network.ip()) || !before.is_apart(key.device)
+            };
+            let mut addresses = before.addresses.keys().filter(takes_along);
             if addresses.any(|key| !after.addresses.contains_key(key)) {
                 lost.extend(LOST_WITH_ADDRESS.into());
             }

@@ -160,6 +160,8 @@ fn with_the_first_policy_new_pods_are_isolated_whatever_is_not_listed() {
     thread.reconcile();
     assert!(a.connects(b, 80));
 
+    // As a run has left it that was killed before it wrote any rules.
+    std::fs::write(scene.node.path("run/policy"), "").unwrap();
     thread.apply(&policies, Event::Apply(policy("deny", Vec::new())));
     thread.reconcile();
     let c = TrafficPod::add(&scene.node, "c", 7);
@@ -185,4 +187,25 @@ fn with_the_first_policy_new_pods_are_isolated_whatever_is_not_listed() {
     thread.apply::<NetworkPolicy>(&policies, Event::Delete(policy("deny", Vec::new()).key()));
     thread.reconcile();
     assert!(a.connects(&c, 80) && c.connects(b, 80));
+}
+
+/// Whatever the files of the run before say, its rules stay until it is known what there is.
+#[test]
+fn policies_of_an_earlier_run_stay_in_force_without_its_file() {
+    let scene = Scene::new(&[super::default_deny()]);
+    let (a, b) = (&scene.a, &scene.b);
+    let agent = scene.start(&[]);
+    a.eventually_connects(b, 80, false);
+    agent.stop();
+    std::fs::remove_file(scene.node.path("run/policy")).unwrap();
+    let mut thread = Thread::new(&scene);
+    for event in [Event::Init, Event::InitApply(node()), Event::InitDone] {
+        thread.state.update(event);
+    }
+    let policies = Collection::NetworkPolicies;
+    thread.list(&policies, vec![policy("deny", Vec::new())]);
+    thread.list::<ClusterNetworkPolicy>(&Collection::ClusterNetworkPolicies, Vec::new());
+    thread.reconcile();
+    thread.reconcile();
+    assert!(!a.connects(b, 80), "the rules are gone");
 }

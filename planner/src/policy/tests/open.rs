@@ -163,9 +163,17 @@ fn an_address_that_goes_to_another_pod_before_anything_is_listed_is_isolated() {
         own: [ip(OWN)].into(),
     };
     local.pods.insert(ip(OLD), None);
-    planner.set_local(local);
+    planner.set_local(local.clone());
     assert!(matches!(planner.plan(), Step::Delta(_)));
     assert!(!is_open(&planner, OLD));
+    // The node's own addresses are no pods, also those that come later.
+    local.own.insert(ip("10.0.0.1"));
+    planner.set_local(local);
+    let Step::Delta(delta) = planner.plan() else {
+        panic!("the address is not taken up");
+    };
+    assert!(!delta.takes_away);
+    assert!(is_open(&planner, "10.0.0.1") && is_open(&planner, OWN));
 }
 
 /// The kernel has policies of an earlier run: an open plan would lift them.
