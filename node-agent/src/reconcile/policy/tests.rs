@@ -311,19 +311,7 @@ fn a_policy_that_waits_for_one_list_after_another_is_told_after_the_same_time() 
         index.apply(&Collection::Namespaces, Event::Apply(namespace));
     };
     begins(&mut index, "shop");
-    let pod = PodName {
-        namespace: "shop".to_owned(),
-        name: "web".to_owned(),
-    };
-    let object = Pod {
-        namespace: pod.namespace.clone(),
-        name: pod.name.clone(),
-        ..Pod::default()
-    };
-    index.apply(&Collection::Pods(PodScope::Own), Event::Apply(object));
-    let mut local = LocalPods::default();
-    let address = "10.244.1.5".parse().unwrap();
-    local.pods.insert(address, Some(pod.into()));
+    let local = own_pod(&mut index);
     index.planner.set_local(local);
     let now = Instant::now();
     policies.plan(&mut index, now);
@@ -362,6 +350,24 @@ fn a_policy_that_waits_for_one_list_after_another_is_told_after_the_same_time() 
     }
 }
 
+/// Tells the index of the pod `web` of this node, and gives its record.
+fn own_pod(index: &mut PolicyIndex) -> LocalPods {
+    let pod = PodName {
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+    };
+    let object = Pod {
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        ..Pod::default()
+    };
+    index.apply(&Collection::Pods(PodScope::Own), Event::Apply(object));
+    let mut local = LocalPods::default();
+    let address = "10.244.1.5".parse().unwrap();
+    local.pods.insert(address, Some(pod.into()));
+    local
+}
+
 /// Of an agent that starts on a node without rules of policies, where there are some.
 #[test]
 fn a_node_waits_until_its_first_policies_have_their_lists() {
@@ -376,24 +382,12 @@ fn a_node_waits_until_its_first_policies_have_their_lists() {
         &Collection::ClusterNetworkPolicies,
         Event::<ClusterNetworkPolicy>::Restored,
     );
-    let pod = PodName {
-        namespace: "shop".to_owned(),
-        name: "web".to_owned(),
-    };
     let namespace = Namespace {
-        name: pod.namespace.clone(),
+        name: "shop".to_owned(),
         labels: Labels::new(),
     };
     index.apply(&Collection::Namespaces, Event::Apply(namespace));
-    let object = Pod {
-        namespace: pod.namespace.clone(),
-        name: pod.name.clone(),
-        ..Pod::default()
-    };
-    index.apply(&Collection::Pods(PodScope::Own), Event::Apply(object));
-    let mut local = LocalPods::default();
-    let address = "10.244.1.5".parse().unwrap();
-    local.pods.insert(address, Some(pod.into()));
+    let local = own_pod(&mut index);
     index.planner.begin(local.pods.clone());
     index.planner.set_local(local);
     let mut with_peers = policy();
