@@ -13,6 +13,7 @@ use std::panic::resume_unwind;
 use std::thread::{Builder, JoinHandle};
 
 use tweed_netlink::nf::Socket;
+use tweed_netlink::nf::idle::Idle;
 use tweed_netlink::nf::object::TableKey;
 
 use crate::error::Error;
@@ -59,7 +60,7 @@ pub(super) struct Look {
 
 impl Look {
     /// Begins to look at a set that holds this, in the calling thread's network namespace,
-    /// and does not wait.
+    /// and does not wait. `idle` keeps the socket.
     ///
     /// # Errors
     /// The kernel gives no socket, or no thread.
@@ -68,12 +69,17 @@ impl Look {
         set: &Set,
         began: Held,
         summer: &Summer,
+        idle: &Idle<Socket>,
     ) -> Result<Self, Error> {
         // Opened here: the thread need not be in this network namespace.
-        let mut socket = Socket::open()?;
-        let (of, summer) = (set.clone(), summer.clone());
+        let mut socket = idle.take()?;
+        let (of, summer, idle) = (set.clone(), summer.clone(), idle.clone());
         let look = Builder::new().name("look".to_owned());
-        let thread = look.spawn(move || observe::sum(&mut socket, table, &of, &summer));
+        let thread = look.spawn(move || {
+            let seen = observe::sum(&mut socket, table, &of, &summer)?;
+            idle.give_back(socket);
+            Ok(seen)
+        });
         Ok(Self {
             set: set.clone(),
             began,

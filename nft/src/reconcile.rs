@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use tokio_util::sync::CancellationToken;
+use tweed_netlink::nf::idle::Idle;
 use tweed_netlink::nf::object::{NEW_GENERATION, TABLE_NAME, TableKey, generation};
 use tweed_netlink::nf::{Membership, Monitor, Notification, Socket};
 
@@ -73,6 +74,8 @@ pub struct Reconciler {
     /// The providers whose sets are known to hold what was last desired.
     provided_known: BTreeSet<&'static str>,
     summer: Summer,
+    /// What looks beside this thread ask with.
+    looks_with: Idle<Socket>,
     /// What each set that is provided was last seen or left to hold.
     held: BTreeMap<String, Held>,
     /// How often sets that are provided were written or compared.
@@ -108,6 +111,7 @@ impl Reconciler {
             contents: None,
             provided_known: BTreeSet::new(),
             summer: Summer::default(),
+            looks_with: Idle::default(),
             held: BTreeMap::new(),
             numbered: 0,
             replacements: 0,

@@ -9,6 +9,7 @@ pub mod kube_proxy;
 mod running;
 
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_netlink::nf::idle::Idle;
 use tweed_netlink::{Error, link, nf};
 
 use crate::iptables_legacy;
@@ -64,15 +65,17 @@ pub enum FindError {
 
 /// Looks in the calling thread's network namespace. It asks for few objects by their
 /// names, whatever the number of Services is, except of the old iptables, whose tables
-/// can only be read as a whole.
+/// can only be read as a whole. `idle` keeps its socket of nf_tables.
 ///
 /// # Errors
 /// The kernel cannot be asked.
-pub fn find() -> Result<Found, FindError> {
+pub fn find(idle: &Idle<nf::Socket>) -> Result<Found, FindError> {
+    let mut nf_tables = idle.take()?;
     let mut found = Found {
-        kube_proxy: kube_proxy::of_nf_tables(&mut nf::Socket::open()?)?,
+        kube_proxy: kube_proxy::of_nf_tables(&mut nf_tables)?,
         others: Vec::new(),
     };
+    idle.give_back(nf_tables);
     found.kube_proxy.extend(kube_proxy::of_legacy()?);
     let mut socket = tweed_netlink::Socket::open()?;
     if link::by_name(&mut socket, IPVS_LINK)?.is_some() {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tweed_core::problem::ProblemKind;
 use tweed_diagnosis::service_proxy::{Found, find, problems};
+use tweed_netlink::nf::idle::Idle;
 
 use crate::lab::Host;
 
@@ -14,7 +15,7 @@ fn recorded(name: &str) -> String {
 }
 
 fn found(host: &Host) -> Found {
-    host.run(|| find().unwrap())
+    host.run(|| find(&Idle::default()).unwrap())
 }
 
 /// What is said about the rules.

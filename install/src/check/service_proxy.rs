@@ -3,6 +3,7 @@
 
 use tweed_core::problem::Problem;
 use tweed_diagnosis::service_proxy::{self, FindError, Found, kube_proxy_mode};
+use tweed_netlink::nf::idle::Idle;
 
 use super::{Outcome, incomplete, ok};
 use crate::kube_proxy::serves_services;
@@ -11,7 +12,10 @@ use crate::places::Places;
 pub(super) fn find(places: &Places) -> Vec<Outcome> {
     match serves_services(places) {
         Ok(false) => Vec::new(),
-        Ok(true) => judge(service_proxy::find(), kube_proxy_mode().as_deref()),
+        Ok(true) => judge(
+            service_proxy::find(&Idle::default()),
+            kube_proxy_mode().as_deref(),
+        ),
         Err(error) => vec![incomplete(
             "agent.json",
             format!("it is not known whether the agent serves Services: {error}"),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tweed_diagnosis::service_proxy::kube_proxy::Trace;
 use tweed_diagnosis::service_proxy::{find, kube_proxy_mode};
+use tweed_netlink::nf::idle::Idle;
 
 use crate::error::InstallError;
 use crate::journal::Journal;
@@ -30,11 +31,12 @@ pub(super) fn watch(
         ));
     }
     let begin = Instant::now();
+    let nf_tables = Idle::default();
     loop {
         if let Some(mode) = kube_proxy_mode() {
             return Err(InstallError::KubeProxyRuns { mode });
         }
-        let found = find()?.kube_proxy;
+        let found = find(&nf_tables)?.kube_proxy;
         let returned: Vec<String> = (found.iter())
             .filter(|trace| !is_kept(trace, kept))
             .map(Trace::to_string)

@@ -4,7 +4,8 @@
 //! [`attributes`] writes and reads attributes, [`object`] names those of tables,
 //! chains, rules and sets and builds the requests for them, [`element`] names those of
 //! elements, [`verdict`] is what a rule or an element of a verdict map decides. [`conntrack`]
-//! is the table of connections, [`log`] receives the packets that rules log. A [`Transaction`] holds writes
+//! is the table of connections, [`log`] receives the packets that rules log, [`idle`] keeps
+//! sockets from being closed. A [`Transaction`] holds writes
 //! that the kernel carries out all together or not at all
 //! ([`Socket::commit`](crate::socket::Socket::commit)).
 //!
@@ -15,6 +16,7 @@
 pub mod attributes;
 pub mod conntrack;
 pub mod element;
+pub mod idle;
 pub mod log;
 pub mod object;
 mod transaction;

@@ -89,7 +89,7 @@ impl Reconciler {
     /// The kernel gives no socket, or no thread.
     pub(in super::super) fn look(&self, set: &Set) -> Result<Option<Look>, Error> {
         let held = self.held.get(&set.name);
-        held.map(|held| Look::begin(self.table, set, *held, &self.summer))
+        held.map(|held| Look::begin(self.table, set, *held, &self.summer, &self.looks_with))
             .transpose()
     }
 

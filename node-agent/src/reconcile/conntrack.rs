@@ -29,6 +29,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_netlink::nf::conntrack::Conntrack;
+use tweed_netlink::nf::idle::Idle;
 use tweed_planner::services::Step;
 use tweed_planner::services::desired::Desired;
 use tweed_planner::services::stale::{FlowEffect, Former, Judge};
@@ -60,6 +62,8 @@ pub struct ConntrackReconciler {
     /// Of the walk that is under way.
     judge: SharedJudge,
     walk: Option<Walk>,
+    /// What walks ask with.
+    conntrack: Idle<Conntrack>,
     problem: Option<Problem>,
 }
 
@@ -82,6 +86,7 @@ impl ConntrackReconciler {
             lacked_addresses: false,
             judge: SharedJudge::default(),
             walk: None,
+            conntrack: Idle::default(),
             problem: None,
         }
     }
@@ -162,7 +167,8 @@ impl ConntrackReconciler {
 
     fn begin_walk(&mut self, preparing: Duration, now: Instant) {
         let state = Arc::clone(&self.state);
-        match Walk::begin(self.judge.clone(), preparing, now, move || state.wake()) {
+        let (judge, idle) = (self.judge.clone(), &self.conntrack);
+        match Walk::begin(judge, idle, preparing, now, move || state.wake()) {
             Ok(walk) => {
                 self.timing.begin(now);
                 self.walk = Some(walk);

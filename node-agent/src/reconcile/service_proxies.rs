@@ -9,6 +9,8 @@ use std::mem;
 use tokio::sync::watch;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_diagnosis::service_proxy::{Found, find, problems};
+use tweed_netlink::nf::Socket;
+use tweed_netlink::nf::idle::Idle;
 
 use super::outcome::Outcome;
 use super::schedule::{Due, ResyncTarget};
@@ -21,6 +23,8 @@ pub struct ServiceProxyInspector {
     kube_proxy: Option<watch::Sender<KubeProxyRules>>,
     /// What was found last.
     problems: Vec<Problem>,
+    /// What it asks with.
+    nf_tables: Idle<Socket>,
     /// Whether the agent served Services then.
     serves: bool,
 }
@@ -31,6 +35,7 @@ impl ServiceProxyInspector {
         Self {
             kube_proxy,
             problems: Vec::new(),
+            nf_tables: Idle::default(),
             serves: false,
         }
     }
@@ -44,7 +49,7 @@ impl ServiceProxyInspector {
         let has_begun = !mem::replace(&mut self.serves, serves) && serves;
         let is_first = *kube_proxy.borrow() == KubeProxyRules::NotLooked;
         if is_first || has_begun || due.has(ResyncTarget::ForeignRules) {
-            let found = find();
+            let found = find(&self.nf_tables);
             tell(kube_proxy, found.as_ref().ok());
             self.problems = match found {
                 Ok(found) => problems(&found, None),

@@ -11,6 +11,7 @@ use std::thread::{Builder, JoinHandle};
 
 use tweed_core::ownership::POLICY_MARK_MASK;
 use tweed_netlink::nf::conntrack::{Conntrack, Walked};
+use tweed_netlink::nf::idle::Idle;
 
 use super::generation::Generation;
 use crate::error::Error;
@@ -23,6 +24,7 @@ const FEW: u8 = Generation::OTHERS / 2;
 #[derive(Default)]
 pub(super) struct Marks {
     unused: Unused,
+    conntrack: Idle<Conntrack>,
     walk: Option<JoinHandle<Result<Walked, tweed_netlink::Error>>>,
 }
 
@@ -75,9 +77,14 @@ impl Marks {
 
     fn begin(&mut self) -> Result<(), Error> {
         // Opened here, in the network namespace of this thread.
-        let mut conntrack = Conntrack::open()?;
+        let mut conntrack = self.conntrack.take()?;
+        let idle = self.conntrack.clone();
         let walk = Builder::new().name("marks".to_owned());
-        let walk = walk.spawn(move || conntrack.clear_mark_bits(POLICY_MARK_MASK));
+        let walk = walk.spawn(move || {
+            let walked = conntrack.clear_mark_bits(POLICY_MARK_MASK)?;
+            idle.give_back(conntrack);
+            Ok(walked)
+        });
         self.walk = Some(walk.map_err(Error::Thread)?);
         self.unused.begin();
         Ok(())

@@ -110,6 +110,24 @@ fn a_number_that_comes_again_does_not_let_old_flows_pass() {
     assert_eq!(lab.request(&mut revoked), Dropped);
 }
 
+/// The kernel locks its rules for some 10 ms when a socket is closed, and an ADD would wait.
+#[test]
+fn marks_are_cleared_again_without_closing_a_socket() {
+    let lab = Lab::new();
+    let desired = allowing(&lab, &[80]);
+    lab.reconcile(&desired);
+    let changes = || {
+        for _ in 0..60 {
+            lab.follow(&desired, &desired, true);
+        }
+        let host = &lab.node.host;
+        // The protocol 12 is NETLINK_NETFILTER, the last column the inode.
+        host.sh("awk '$2 == 12 { print $NF }' /proc/net/netlink | sort")
+    };
+    let sockets = changes();
+    assert_eq!(changes(), sockets);
+}
+
 /// Marks of others on the same flow stay.
 #[test]
 fn only_the_own_bits_of_the_mark_are_written() {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tweed_core::family::Family;
 use tweed_netlink::nf::conntrack::{Conntrack, Entry, Ports, ProtocolFilter, Tuple};
+use tweed_netlink::nf::idle::Idle;
 use tweed_planner::services::desired::Endpoint;
 use tweed_planner::services::stale::{Flow, Judge, PROTOCOL};
 
@@ -34,22 +35,27 @@ pub struct Ended {
 }
 
 impl Walk {
-    /// Begins one through the table of the calling thread's network namespace. `ended` is
-    /// called at its end, after which [`Self::is_over`] holds.
+    /// Begins one through the table of the calling thread's network namespace. `idle` keeps
+    /// its sockets. `ended` is called at its end, after which [`Self::is_over`] holds.
     ///
     /// # Errors
     /// No socket, or no thread, as a text.
     pub fn begin(
         judge: SharedJudge,
+        idle: &Idle<Conntrack>,
         preparing: Duration,
         now: Instant,
         ended: impl FnOnce() + Send + 'static,
     ) -> Result<Self, String> {
-        let mut conntrack = Conntrack::open().map_err(|error| error.to_string())?;
+        let mut conntrack = idle.take().map_err(|error| error.to_string())?;
+        let idle = idle.clone();
         let walk = move || {
             let began = Instant::now();
             let deleted = delete_stale(&mut conntrack, &judge);
             let took = began.elapsed();
+            if deleted.is_ok() {
+                idle.give_back(conntrack);
+            }
             Ended { deleted, took }
         };
         Self::spawn(preparing, now, walk, ended)
