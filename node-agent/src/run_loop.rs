@@ -7,8 +7,9 @@ use std::{io, os::fd::AsFd, sync::Arc};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::watch;
 
+use crate::reconcile::schedule::{Changes, Schedule};
 use crate::reconcile::{Progress, Reconcilers};
-use crate::{reconcile::schedule::Schedule, serve::status::StatusBoard, state::State};
+use crate::{serve::status::StatusBoard, state::State};
 
 /// Maximum wait for the first report of the sources, which mostly comes at once:
 /// a reconcile before it would have nothing to plan, and would warn of that.
@@ -35,17 +36,18 @@ fn run(
 ) {
     let mut schedule = Schedule::new(Instant::now() + FIRST_REPORT);
     let mut waits_for_report = true;
-    let mut changes = false;
+    let mut changes = Changes::None;
     loop {
         let now = Instant::now();
         let mut time = schedule.wait(now, changes);
-        if changes && (reconcilers.can_follow_policy() || reconcilers.can_follow_services()) {
+        let has_changes = changes > Changes::None;
+        if has_changes && (reconcilers.can_follow_policy() || reconcilers.can_follow_services()) {
             time = time.min(schedule.pause(now));
         }
         if let Some(at) = reconcilers.walk_at(now) {
             time = time.min(at.saturating_duration_since(now));
         }
-        wait(&reconcilers, state, time, changes);
+        wait(&reconcilers, state, time, has_changes);
         state.acknowledge();
         // ADDs wait for these: neither a pause nor the rest of a reconcile is for them.
         reconcilers.judge_added();
@@ -78,8 +80,9 @@ fn run(
             waits_for_report = false;
             schedule = Schedule::new(Instant::now());
         }
-        changes = reconcilers.has_changes();
+        changes = reconcilers.changes();
         let now = Instant::now();
+        schedule.changed(now, changes);
         board.heartbeat(now);
         if let Some(due) = schedule.due(now, changes) {
             let (retry, after) = reconcilers.reconcile(due);
@@ -88,9 +91,10 @@ fn run(
             if let Some(at) = retry.poll_by {
                 schedule.poll_by(at);
             }
-            changes = reconcilers.has_changes();
+            changes = reconcilers.changes();
+            schedule.changed(ended, changes);
             progress.send_replace(after);
-            if !changes {
+            if changes == Changes::None {
                 reconcilers.prepare();
             }
         }

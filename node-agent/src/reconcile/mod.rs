@@ -72,7 +72,7 @@ use outcome::{Outcome, Retry};
 use pods::PodReconciler;
 use policy::PolicyReconciler;
 use routing::RoutingInspector;
-use schedule::{Due, ResyncTarget};
+use schedule::{Changes, Due, ResyncTarget};
 use service_proxies::ServiceProxyInspector;
 use services::ServiceReconciler;
 use sysctl::Sysctls;
@@ -215,8 +215,8 @@ impl Reconcilers {
             .chain(self.firewalls.fd())
     }
 
-    /// Reads notifications, and says whether there is anything to reconcile.
-    pub fn has_changes(&mut self) -> bool {
+    /// Reads notifications, and says what there is to reconcile.
+    pub fn changes(&mut self) -> Changes {
         // If the socket fails, everything is stale, and the reconcile says why.
         let kernel = self.kernel.read_notifications().is_err() || self.kernel.is_stale();
         // A table that is not made yet may have changes that nothing takes up.
@@ -228,7 +228,13 @@ impl Reconcilers {
         let services = services.is_some_and(|index| index.has_changed());
         let nodes = self.planner.is_behind(&self.state.read().nodes);
         let objects = policy || services || nodes;
-        kernel || nft || firewalls || judgements || self.judges_later || objects
+        if nft || judgements || self.judges_later || objects {
+            Changes::Wanted
+        } else if kernel || firewalls {
+            Changes::Notified
+        } else {
+            Changes::None
+        }
     }
 
     /// Prepares the plan for the next Node that changes alone, while nothing

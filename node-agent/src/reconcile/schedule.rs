@@ -1,8 +1,8 @@
 //! When to reconcile, and what to read again then: pure, the clock is an
 //! argument.
 //!
-//! - A change (of the shared state, or told by a notification) is reconciled at
-//!   once. Under a storm of changes a pause follows each reconcile, so that the
+//! - A change of what is wanted is reconciled at once. One of which the kernel tells waits
+//!   some milliseconds for others: an ADD makes many. Under a storm of changes a pause follows each reconcile, so that the
 //!   thread uses at most half a CPU.
 //! - What has no notification is polled every second.
 //! - A notification may be lost, so everything else is read again too: one
@@ -20,6 +20,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time in which every [`ResyncTarget`] is read again once. A lost notification
 /// may cost half a minute; the rest is reserve for reconciles that take long.
 const RESYNC_PERIOD: Duration = Duration::from_secs(27);
+/// Time from the first notification to the reconcile for it and those after it. All of an
+/// ADD come in it, so that the ADD does not share the processors with several reconciles.
+const GATHERING: Duration = Duration::from_millis(3);
 /// Pause after a reconcile for changes, as a multiple of the time that it took:
 /// with 1, a storm of changes uses half of the time, and each reconcile handles
 /// all that has come meanwhile. No pause follows polls and resyncs: they are
@@ -35,6 +38,17 @@ const MAX_PAUSE: Duration = Duration::from_millis(50);
 const BACKOFF_MIN: Duration = Duration::from_millis(250);
 /// Maximum wait before the full resync after a failure.
 const BACKOFF_MAX: Duration = Duration::from_secs(15);
+
+/// What has changed since the last reconcile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Changes {
+    /// Nothing that is known.
+    None,
+    /// Nothing but what the kernel tells of.
+    Notified,
+    /// What the kernel should hold, or a pod waits to be judged.
+    Wanted,
+}
 
 /// What is read again by itself in a resync. Links are none: each poll reads
 /// them.
@@ -112,6 +126,8 @@ pub struct Schedule {
     target: Option<usize>,
     /// Changes are reconciled from here on.
     changes_at: Instant,
+    /// And those of which the kernel tells, from here on, since it was told of one.
+    gathered_at: Option<Instant>,
     /// The pause after the last reconcile ends here.
     paused_until: Instant,
     /// The pause that was pending when the last reconcile had ended, at this time.
@@ -127,15 +143,22 @@ impl Schedule {
             resync_at: start,
             target: None,
             changes_at: start,
+            gathered_at: None,
             paused_until: start,
             pending: (Duration::ZERO, start),
             failures: 0,
         }
     }
 
-    /// What to reconcile now, where anything is due. `changes` says whether
-    /// there are changes to reconcile.
-    pub fn due(&self, now: Instant, changes: bool) -> Option<Due> {
+    /// Takes note of what has changed.
+    pub fn changed(&mut self, now: Instant, changes: Changes) {
+        if changes > Changes::None {
+            self.gathered_at.get_or_insert(now + GATHERING);
+        }
+    }
+
+    /// What to reconcile now, where anything is due. `changes` says what has changed.
+    pub fn due(&self, now: Instant, changes: Changes) -> Option<Due> {
         let resync: &[ResyncTarget] = match self.target {
             _ if now < self.resync_at => &[],
             Some(target) => ResyncTarget::ALL
@@ -144,16 +167,24 @@ impl Schedule {
             None => &ResyncTarget::ALL,
         };
         let poll = now >= self.poll_at || !resync.is_empty();
-        (poll || (changes && now >= self.changes_at)).then_some(Due { poll, resync })
+        let changed = self.changes_due(changes).is_some_and(|at| now >= at);
+        (poll || changed).then_some(Due { poll, resync })
     }
 
     /// How long nothing is due.
-    pub fn wait(&self, now: Instant, changes: bool) -> Duration {
-        let mut next = self.poll_at.min(self.resync_at);
-        if changes {
-            next = next.min(self.changes_at);
-        }
+    pub fn wait(&self, now: Instant, changes: Changes) -> Duration {
+        let next = self.poll_at.min(self.resync_at);
+        let next = self.changes_due(changes).map_or(next, |at| at.min(next));
         next.saturating_duration_since(now)
+    }
+
+    /// When such changes are reconciled.
+    fn changes_due(&self, changes: Changes) -> Option<Instant> {
+        match changes {
+            Changes::None => None,
+            Changes::Notified => Some(self.changes_at.max(self.gathered_at?)),
+            Changes::Wanted => Some(self.changes_at),
+        }
     }
 
     /// Whether it is a failure that puts reconciles for changes off, and not the pause:
@@ -180,6 +211,7 @@ impl Schedule {
 
     /// The reconcile that was `due` and took `took` has ended `now`.
     pub fn ended(&mut self, now: Instant, took: Duration, due: Due, failed: bool) {
+        self.gathered_at = None;
         let more = match due.poll {
             true => Duration::ZERO,
             false => took.saturating_mul(PAUSE_FACTOR),

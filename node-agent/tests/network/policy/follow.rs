@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tweed_agent::policy::{Collection, index::PolicyObject};
-use tweed_agent::reconcile::schedule::Schedule;
+use tweed_agent::reconcile::schedule::{Changes, Schedule};
 use tweed_agent::reconcile::{EarlierRun, Outlets, Reconcilers};
 use tweed_agent::serve::{metrics::Metrics, status::StatusBoard};
 use tweed_agent::state::State;
@@ -68,7 +68,7 @@ impl Thread {
 
     fn reconcile(&mut self) {
         let now = Instant::now();
-        let due = Schedule::new(now).due(now, true).unwrap();
+        let due = Schedule::new(now).due(now, Changes::Wanted).unwrap();
         self.reconcilers.reconcile(due);
     }
 }
