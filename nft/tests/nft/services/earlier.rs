@@ -206,6 +206,37 @@ fn its_rules_stay_in_force_until_policies_and_services_are_known() {
     }
 }
 
+/// A file of an earlier version may not say of a set how it looked.
+#[test]
+fn a_set_that_is_not_known_is_made_again_with_those_of_its_provider_and_no_other() {
+    let lab = Lab::new();
+    let _servers = servers(&lab);
+    reconcile(&lab, Some(policies()), Some(services()), false);
+    let baseline = lab.0.run_dir.path().join("nft-skeleton");
+    let known = fs::read_to_string(&baseline).unwrap();
+    let (version, _) = known.split_once(' ').unwrap();
+    let lines = known.lines();
+    let lines = lines.filter(|line| !line.starts_with("policy_ids4 "));
+    let less: String = lines.map(|line| format!("{line}\n")).collect();
+    fs::write(&baseline, less.replacen(version, "0-other", 1)).unwrap();
+    lab.0.restart();
+    let handle = |set: &str| {
+        let text = lab.0.node.sh("nft -a list table inet tweed");
+        let begins = format!("map {set} {{ # handle ");
+        let line = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(&begins));
+        line.unwrap().to_owned()
+    };
+    let sets = ["policy_ids4", "policy_ids6", "service_slots4"];
+    let before = sets.map(handle);
+    reconcile(&lab, Some(policies()), Some(services()), false);
+    let after = sets.map(handle);
+    let is_kept = [0, 1, 2].map(|set| before[set] == after[set]);
+    assert_eq!(is_kept, [false, false, true]);
+    check(&lab);
+}
+
 /// Sets that both versions declare alike mean the same to both.
 #[test]
 fn policies_change_under_its_rules_if_only_services_are_others() {

@@ -11,6 +11,8 @@ use tweed_agent::reconcile::schedule::{Changes, Schedule};
 use tweed_agent::reconcile::{EarlierRun, Outlets, Reconcilers};
 use tweed_agent::serve::{metrics::Metrics, status::StatusBoard};
 use tweed_agent::state::State;
+use tweed_core::agent_socket::message::Judge;
+use tweed_core::attachment::{ContainerId, IfName, NetworkName};
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::network_policy::{NetworkPolicy, Rule};
@@ -70,6 +72,18 @@ impl Thread {
         let now = Instant::now();
         let due = Schedule::new(now).due(now, Changes::Wanted).unwrap();
         self.reconcilers.reconcile(due);
+    }
+}
+
+/// What the ADD of a pod with this name and address asks.
+fn judge(name: &str, host: u8) -> Judge {
+    Judge {
+        network: NetworkName::new("tweed").unwrap(),
+        container_id: ContainerId::new(name).unwrap(),
+        ifname: IfName::new("eth0").unwrap(),
+        pod: None,
+        addresses: vec![[10, 0, 1, host].into()],
+        wait_ms: 1000,
     }
 }
 
@@ -163,8 +177,15 @@ fn with_the_first_policy_new_pods_are_isolated_whatever_is_not_listed() {
     // As a run has left it that was killed before it wrote any rules.
     std::fs::write(scene.node.path("run/policy"), "").unwrap();
     thread.apply(&policies, Event::Apply(policy("deny", Vec::new())));
+    // The ADD of a pod that has its record already.
+    let d = TrafficPod::add(&scene.node, "d", 8);
+    let _answer = thread.state.judgements().ask(judge("d", 8));
     thread.reconcile();
     let c = TrafficPod::add(&scene.node, "c", 7);
+    assert!(
+        !d.connects(b, 80),
+        "a pod that asks to be judged is taken for one that runs"
+    );
     assert!(
         a.connects(b, 80),
         "what runs is cut before it is known whom a policy is about"

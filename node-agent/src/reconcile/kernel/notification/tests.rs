@@ -387,6 +387,28 @@ fn a_link_with_an_address_takes_more_along_than_what_is_on_it() {
     assert!(losses(&mirror, &after, MirrorPart::Links).concerns(MirrorPart::Fdb));
 }
 
+/// No route has it as its source.
+#[test]
+fn a_link_local_address_takes_nothing_along_but_from_the_device() {
+    let mut before = mirror_with_links();
+    let of_device = Address {
+        index: DEVICE,
+        ..address_of_veth("fe80::1/64")
+    };
+    for (address, takes_along) in [(address_of_veth("fe80::2/64"), false), (of_device, true)] {
+        let after = before.clone();
+        let key = AddressKey::of(&address);
+        before.addresses.insert(key, address_state(&address));
+        let lost = losses(&before, &after, MirrorPart::Addresses);
+        assert_eq!(
+            lost.concerns(MirrorPart::Routes),
+            takes_along,
+            "{address:?}"
+        );
+        before = after;
+    }
+}
+
 #[test]
 fn a_link_of_others_that_is_seen_down_or_gone_costs_what_is_on_it() {
     let before = mirror_with_links();
