@@ -23,6 +23,9 @@ pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(stderr)
+        // A line that cannot be written, as on a disk that is full, is lost. The library
+        // would say so on stderr, and panic because it cannot.
+        .log_internal_errors(false)
         .with_ansi(stderr().is_terminal());
     let started = match format {
         LogFormat::Text => lines.with_target(false).finish().try_init(),

@@ -1,12 +1,12 @@
 //! The program `tweed-agent`.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use tweed_agent::cli::{Cli, Command, Policy, Question, Service, ServiceQuestion};
 use tweed_agent::{program, service_where, why};
 
-#[expect(clippy::print_stderr, reason = "the final error of the program")]
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
@@ -21,7 +21,9 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("tweed-agent: {}", program::on_one_line(&error));
+            // Where it cannot be written, the exit code has to do.
+            let line = program::on_one_line(&error);
+            let _ = writeln!(std::io::stderr(), "tweed-agent: {line}");
             ExitCode::FAILURE
         }
     }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::fs::File;
 use std::process::{Command, Output};
 
 /// Asked at run time: the wrapper around rustc is a shell, which does not pass
@@ -72,4 +73,16 @@ fn flags_that_contradict_each_other_end_with_1_and_one_line() {
         error,
         "tweed-agent: --cluster-cidr 10.0.0.0/16,10.1.0.0/16: both are IPv4; allowed is one per family\n"
     );
+}
+
+/// The log is a file on a disk that is full: the agent goes on as far as it can without it.
+#[test]
+fn a_log_that_cannot_be_written_is_no_reason_to_panic() {
+    let mut command = program();
+    // It says that it has started, and ends because of the folder.
+    let line = "--node-name a --nodes /x --run-dir /dev/null/x";
+    command.args(line.split_whitespace());
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let status = command.stderr(full).status().unwrap();
+    assert_eq!(status.code(), Some(1), "{status}");
 }
