@@ -207,7 +207,11 @@ impl Publisher {
             let versions = match answer {
                 Answer::Versions(versions) => Some(versions.clone()),
                 Answer::Late(_) => self.earlier_conflist().versions_of(name),
-                Answer::Missing | Answer::Unseen(_) | Answer::NoLoader | Answer::Broken(_) => None,
+                Answer::Missing
+                | Answer::Unseen(_)
+                | Answer::NoLoader
+                | Answer::Broken(_)
+                | Answer::Denied(_) => None,
             };
             Some((*name, versions?))
         };

@@ -2,12 +2,13 @@
 //! each is run with VERSION, once for each file.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::{fs::MetadataExt as _, process::ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{io, os::unix::fs::MetadataExt as _, process::Stdio};
+use std::{io, process::Stdio};
 
 use futures::future::join_all;
-use nix::libc::ENOEXEC;
+use nix::libc::{ENOEXEC, SIGKILL};
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
@@ -35,6 +36,8 @@ pub(super) enum Answer {
     Late(String),
     /// What is there is no plugin that runs on this machine, and why.
     Broken(String),
+    /// The agent may not run it, and why. The runtime may.
+    Denied(String),
     /// It is a symbolic link to this path, which the agent does not see. The runtime may.
     Unseen(PathBuf),
     /// It is there, but not the program that loads it. The runtime may have that.
@@ -73,8 +76,12 @@ struct Asked {
 struct Stamp {
     inode: u64,
     size: u64,
+    mode: u32,
     modified: (i64, i64),
 }
+
+/// The permission bits by which anybody may execute a file.
+const ANY_EXECUTE: u32 = 0o111;
 
 impl Plugins {
     /// The answers of the plugins at `paths`, which are asked at once: all together take no
@@ -114,6 +121,9 @@ async fn question(path: &Path, file: Stamp, limit: Duration) -> (PathBuf, Asked)
         Ok(Err(AskError::Run(error))) if error.kind() == io::ErrorKind::NotFound => {
             (Answer::NoLoader, Some(ASK_AGAIN))
         }
+        Ok(Err(error)) if error.is_denial() && file.mode & ANY_EXECUTE != 0 => {
+            (Answer::Denied(error.to_string()), Some(ASK_AGAIN))
+        }
         Ok(Err(error)) => (Answer::Broken(error.to_string()), Some(ASK_AGAIN)),
         Err(_) => late(format!("no answer within {limit:?}")),
     };
@@ -140,6 +150,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some(Stamp {
         inode: metadata.ino(),
         size: metadata.size(),
+        mode: metadata.mode(),
         modified: (metadata.mtime(), metadata.mtime_nsec()),
     })
 }
@@ -150,6 +161,8 @@ enum AskError {
     Run(#[from] io::Error),
     #[error("its answer is not that of a CNI plugin: {0}")]
     Answer(#[from] serde_json::Error),
+    #[error("it was killed")]
+    Killed,
 }
 
 impl AskError {
@@ -159,9 +172,15 @@ impl AskError {
         use io::ErrorKind::{NotFound, PermissionDenied};
         match self {
             Self::Answer(_) => false,
+            Self::Killed => true,
             Self::Run(error) if error.raw_os_error() == Some(ENOEXEC) => false,
             Self::Run(error) => ![NotFound, PermissionDenied].contains(&error.kind()),
         }
+    }
+
+    /// Whether the agent may not run it.
+    fn is_denial(&self) -> bool {
+        matches!(self, Self::Run(error) if error.kind() == io::ErrorKind::PermissionDenied)
     }
 }
 
@@ -191,7 +210,10 @@ async fn run_version(path: &Path) -> Result<BTreeSet<CniVersion>, AskError> {
     if let Some(stdout) = child.stdout.take() {
         stdout.take(ANSWER_MAX).read_to_end(&mut text).await?;
     }
-    child.wait().await?;
+    // As the kernel does where memory is short.
+    if child.wait().await?.signal() == Some(SIGKILL) {
+        return Err(AskError::Killed);
+    }
     let reply: VersionReply = serde_json::from_slice(&text)?;
     let known = |version: &String| CniVersion::find(version);
     Ok(reply.supported_versions.iter().filter_map(known).collect())

@@ -27,9 +27,11 @@ pub(super) fn of_plugins(
             let path = bin_dir.join(name);
             Some(cni_plugins::loader_is_missing(&path, without(name)))
         }
-        Answer::Late(why) | Answer::Broken(why) => Some(unusable(&bin_dir.join(name), why)),
-        Answer::Versions(versions) if versions.is_empty() => Some(unusable(
+        Answer::Late(why) | Answer::Denied(why) => Some(unusable(&bin_dir.join(name), why)),
+        Answer::Broken(why) => Some(broken(&bin_dir.join(name), name, why)),
+        Answer::Versions(versions) if versions.is_empty() => Some(broken(
             &bin_dir.join(name),
+            name,
             "it knows no CNI version that tweed does (0.3.1 to 1.1.0)",
         )),
         Answer::Versions(_) => None,
@@ -68,10 +70,21 @@ fn gone(path: &Path) -> Problem {
     let text = "somebody has removed the CNI plugin: no pod can be added";
     Problem::new(ProblemKind::PluginMissing, path.display().to_string(), text)
         .with_effect(Effect::NewPods)
-        .with_cure(
-            "copy the program tweed there again (on Kubernetes: delete the pod of tweed on this \
-             node, whose init container does it)",
-        )
+        .with_cure(INSTALL_AGAIN)
+}
+
+const INSTALL_AGAIN: &str = "copy the program tweed there again (on Kubernetes: delete the pod of \
+    tweed on this node, whose init container does it)";
+
+/// It does not run here, whoever tries. Without `tweed` no pod can be added.
+fn broken(path: &Path, name: &str, why: &str) -> Problem {
+    let problem = unusable(path, why);
+    match name {
+        TWEED => problem
+            .with_effect(Effect::NewPods)
+            .with_cure(INSTALL_AGAIN),
+        _ => problem,
+    }
 }
 
 fn unusable(path: &Path, why: &str) -> Problem {

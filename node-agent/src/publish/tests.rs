@@ -1,6 +1,6 @@
 //! When each file is written, in temporary folders.
 
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use clap::Parser as _;
 use serde_json::Value;
@@ -135,8 +135,13 @@ fn pods_of_a_node_that_was_ready_get_the_current_ranges_whatever_else_is_wrong()
 
 /// Writes a plugin that answers VERSION after this command.
 fn plugin(path: &Path, command: &str) {
+    plugin_of(path, "/bin/sh", command);
+}
+
+/// The same, run by this interpreter.
+fn plugin_of(path: &Path, interpreter: &str, command: &str) {
     let answer = r#"{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}"#;
-    let text = format!("#!/bin/sh\n{command}\ncat >/dev/null\necho '{answer}'\n");
+    let text = format!("#!{interpreter}\n{command}\ncat >/dev/null\necho '{answer}'\n");
     // By another process: a writer in this one could be inherited by another test's child, and
     // exec would say "text busy".
     let line = r#"printf %s "$2" >"$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1""#;
@@ -204,6 +209,47 @@ fn a_node_whose_plugin_has_been_removed_is_not_ready_until_it_is_back() {
     std::fs::remove_file(&tweed).unwrap();
     assert!(!is_ready());
     plugin(&tweed, "");
+    assert!(is_ready());
+}
+
+/// As one that was built for another machine, or was cut off when it was copied.
+#[test]
+fn a_node_whose_plugin_does_not_run_is_not_ready_until_it_does() {
+    let node = Node::new();
+    std::fs::create_dir(node.path("bin")).unwrap();
+    let tweed = node.path("bin/tweed");
+    let mut publisher = node.publisher("boot-1");
+    publisher.plugins.limit = Duration::from_secs(60);
+    let mut is_ready = || {
+        node.publish(&mut publisher, Some(&network(1450)));
+        node.board.status(Instant::now()).ready()
+    };
+    let mode = |mode| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&tweed, permissions).unwrap();
+    };
+    plugin(&tweed, "");
+    assert!(is_ready());
+    plugin(&tweed, "exit 1");
+    assert!(!is_ready());
+    assert!(node.kinds().contains(&"plugin-unusable"));
+    plugin(&tweed, "");
+    assert!(is_ready());
+    mode(0o644);
+    assert!(!is_ready(), "nobody can run it");
+    mode(0o755);
+    assert!(is_ready());
+    // What a security module keeps the agent from, it may let the runtime do.
+    plugin_of(&tweed, "/dev/null", "");
+    assert!(is_ready());
+    assert!(node.kinds().contains(&"plugin-unusable"));
+    // The machine lacked memory.
+    plugin(&tweed, "kill -KILL $$");
+    assert!(is_ready());
+    assert!(node.kinds().contains(&"plugin-unusable"));
+    // Without portmap pods are served.
+    plugin(&tweed, "");
+    plugin(&node.path("bin/portmap"), "exit 1");
     assert!(is_ready());
 }
 
