@@ -94,6 +94,7 @@ pub async fn run(
     make_folder(&config.run_dir).map_err(failed("make the folder", &run_dir))?;
     let boot_id = boot_id.trim();
     let mut publisher = Publisher::new(&config, boot_id.to_owned());
+    Publisher::begin(&board);
     // A single run promises that the node converged to what the source says now,
     // and may run beside the node's agent, whose file it is.
     let kept = (!config.once).then(|| KeptNodes::new(&config, boot_id));

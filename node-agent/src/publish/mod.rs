@@ -24,8 +24,9 @@ use serde::Serialize;
 use tweed_cni::CniVersion;
 use tweed_core::agent_state::{AGENT_STATE_FILE, LastState, READY_FILE, Ready};
 use tweed_core::atomic_file::{self, ReplaceError, Update};
+use tweed_core::mtu;
 use tweed_core::paths::{CONFLIST, DEFAULT_RUN_DIR};
-use tweed_core::{mtu, problem::Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_diagnosis::cni_configs;
 
 use crate::config::{Config, Policy};
@@ -99,6 +100,17 @@ impl Publisher {
         publisher.remove_stale_ready();
         publisher.last = publisher.read_last();
         publisher
+    }
+
+    /// The node is not ready before [`Self::publish`] has come to its end once: until then the
+    /// runtime may have no config.
+    pub fn begin(board: &StatusBoard) {
+        let starting = Problem::new(
+            ProblemKind::Starting,
+            "tweed-agent",
+            "the agent has started and has not written its files yet",
+        );
+        board.report(Reporter::Publish, vec![starting], Instant::now());
     }
 
     /// From now on `agent.json` says that the kernel serves these Services.

@@ -13,6 +13,7 @@ mod churn;
 mod conflicts;
 mod cost;
 mod families;
+mod files;
 mod leftovers;
 mod link_cost;
 mod namespace;

@@ -181,6 +181,11 @@ impl Agent {
         });
     }
 
+    /// Whether the agent says ready now, whatever it warns of.
+    pub fn is_ready(&self) -> bool {
+        self.board.status(Instant::now()).ready()
+    }
+
     /// What the board says, without what these tests leave out on purpose: the
     /// plugins.
     pub fn problems(&self) -> Vec<String> {
