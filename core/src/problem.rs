@@ -128,6 +128,9 @@ problem_kinds! {
     /// A program that manages links or routes may change those of tweed (`tweed-install check` only).
     LinkManager, "link-manager", Host, Warning,
         "tell it to leave links whose name begins with tw alone";
+    /// The agent's loop has not run for a long time.
+    LoopStuck, "loop-stuck", Host, Warning,
+        "end the agent, so that it is started again, and report what its log says; nothing is repaired or followed until then";
     /// The address for metrics cannot be listened on.
     MetricsAddr, "metrics-addr", Host, Warning,
         "free the port, or give --metrics-addr another address; it is tried again every second";

@@ -24,6 +24,8 @@ const HANDOVER: Duration = Duration::from_secs(10);
 /// Maximum time for what threads of the runtime are still doing at the end: what waits
 /// for the policies may do so for longer.
 const LAST_WORK: Duration = Duration::from_secs(2);
+/// Time between two looks whether the loop of the agent runs.
+const LOOP_CHECK: Duration = Duration::from_secs(10);
 /// Time between two attempts to take the lock of the instance.
 const LOCK_POLL: Duration = Duration::from_millis(100);
 
@@ -127,6 +129,8 @@ async fn run_over(
         let guard = guard(config, client.as_ref(), &board)?;
         let server = http::run(addresses, served, guard, stop.clone());
         tasks.spawn("the HTTP server", server);
+        let noticing = notice_loop(Arc::clone(&board), stop.clone());
+        tasks.spawn("the task that notices a loop that has stopped", noticing);
         if let Some(client) = client {
             let recorder = Recorder::new(&config.overlay.node_name, client, Arc::clone(&board));
             tasks.spawn(
@@ -136,6 +140,17 @@ async fn run_over(
         }
     }
     Ok(agent::run(Arc::clone(config), sources, board, metrics, tasks, stop).await?)
+}
+
+/// Has the board notice whether the agent's loop runs, until `stop`.
+async fn notice_loop(board: Arc<StatusBoard>, stop: CancellationToken) {
+    let mut looks = tokio::time::interval(LOOP_CHECK);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = looks.tick() => board.notice_loop(Instant::now()),
+        }
+    }
 }
 
 /// Removes what killed agents were writing: one that is killed again and again would

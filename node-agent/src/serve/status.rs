@@ -62,6 +62,8 @@ struct Inner {
     own_uid: String,
     /// Whether the UID changed after the last notification.
     own_is_new: bool,
+    /// Whether it was noticed that the loop is stuck.
+    noticed_stuck: bool,
 }
 
 /// The state of the board at one moment.
@@ -114,6 +116,7 @@ impl StatusBoard {
                 readiness_since: now,
                 own_uid: String::new(),
                 own_is_new: false,
+                noticed_stuck: false,
             }),
             changes: watch::Sender::new(()),
         }
@@ -123,6 +126,21 @@ impl StatusBoard {
     /// or not the API server answers and reconciling succeeds.
     pub fn heartbeat(&self, now: Instant) {
         self.inner().last_heartbeat = now;
+    }
+
+    /// Notices whether the loop runs, which it does not report if it does not: the log and
+    /// listeners get to know. To be called now and then.
+    pub fn notice_loop(&self, now: Instant) {
+        let mut inner = self.inner();
+        let is_stuck = inner.stuck_for(now).is_some();
+        if std::mem::replace(&mut inner.noticed_stuck, is_stuck) == is_stuck {
+            return;
+        }
+        let problems = status(&inner, now).problems;
+        let lines = inner.log.observe(&problems, now);
+        drop(inner);
+        self.changes.send_replace(());
+        lines.iter().for_each(Line::write);
     }
 
     /// Replaces the problems of `reporter`.
@@ -200,11 +218,9 @@ impl StatusBoard {
     /// # Errors
     /// The time since the last heartbeat.
     pub fn alive(&self, now: Instant) -> Result<(), Duration> {
-        let silent = now.saturating_duration_since(self.inner().last_heartbeat);
-        if silent < STUCK_AFTER {
-            Ok(())
-        } else {
-            Err(silent)
+        match self.inner().stuck_for(now) {
+            None => Ok(()),
+            Some(silent) => Err(silent),
         }
     }
 
@@ -214,8 +230,23 @@ impl StatusBoard {
     }
 }
 
+impl Inner {
+    /// The time since the last heartbeat, if it is too long.
+    fn stuck_for(&self, now: Instant) -> Option<Duration> {
+        let silent = now.saturating_duration_since(self.last_heartbeat);
+        (silent >= STUCK_AFTER).then_some(silent)
+    }
+}
+
+fn stuck() -> Problem {
+    let seconds = STUCK_AFTER.as_secs();
+    let text = format!("the agent's loop has not run for {seconds} s or longer");
+    Problem::new(ProblemKind::LoopStuck, "tweed-agent", text)
+}
+
 fn status(inner: &Inner, now: Instant) -> Status {
     let mut problems: Vec<Problem> = inner.problems.values().flatten().cloned().collect();
+    problems.extend(inner.stuck_for(now).map(|_| stuck()));
     problems.sort_by(|a, b| b.effect.cmp(&a.effect).then_with(|| a.cmp(b)));
     problems.dedup_by(|a, b| identity(a) == identity(b));
     Status {
@@ -238,7 +269,7 @@ mod tests {
         Problem::new(kind, "object", "it broke").with_effect(effect)
     }
 
-    fn kinds(status: &Status) -> Vec<&str> {
+    fn kinds(status: &Status) -> Vec<&'static str> {
         status.problems.iter().map(|p| p.kind.word()).collect()
     }
 
@@ -338,6 +369,28 @@ mod tests {
         );
         assert!(board.ready_but_for(Reporter::Publish));
         assert!(!board.status(now).ready());
+    }
+
+    #[test]
+    fn listeners_get_to_know_of_a_loop_that_has_stopped_and_of_one_that_runs_again() {
+        let start = Instant::now();
+        let board = StatusBoard::new(start);
+        board.report(Reporter::Pass, Vec::new(), start);
+        let mut changes = board.changes();
+        let mut notices = |seconds| {
+            let now = start + Duration::from_secs(seconds);
+            board.notice_loop(now);
+            let changed = changes.has_changed().unwrap();
+            changes.mark_unchanged();
+            (changed, kinds(&board.status(now)).join(" "))
+        };
+        assert_eq!(notices(89), (false, String::new()));
+        assert_eq!(notices(90), (true, "loop-stuck".to_owned()));
+        assert_eq!(notices(91), (false, "loop-stuck".to_owned()));
+        board.heartbeat(start + Duration::from_secs(100));
+        assert_eq!(notices(100), (true, String::new()));
+        assert_eq!(notices(101), (false, String::new()));
+        assert!(board.status(start + Duration::from_secs(200)).ready());
     }
 
     #[test]

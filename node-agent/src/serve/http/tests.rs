@@ -109,6 +109,26 @@ fn what_is_no_problem_is_a_note() {
     });
 }
 
+/// Without a kubelet nobody asks for /healthz.
+#[test]
+fn a_loop_that_has_stopped_is_a_problem_until_it_runs_again() {
+    with_server(|server| async move {
+        let board = &server.board;
+        let long_ago = Instant::now() - Duration::from_secs(90);
+        board.report(Reporter::Pass, Vec::new(), Instant::now());
+        board.heartbeat(long_ago);
+        let body = get(server.health_addr, "/readyz").await;
+        assert!(body.starts_with("HTTP/1.1 200 "), "{body}");
+        assert!(body.contains("warning: loop-stuck: "), "{body}");
+        let metrics = get(server.metrics_addr, "/metrics").await;
+        let series = "\ntweed_problems{kind=\"loop-stuck\"} 1\n";
+        assert!(metrics.contains(series), "{metrics}");
+        board.heartbeat(Instant::now());
+        let body = get(server.health_addr, "/readyz").await;
+        assert!(!body.contains("loop-stuck"), "{body}");
+    });
+}
+
 #[test]
 fn healthz_does_not_depend_on_readiness() {
     with_server(|server| async move {
