@@ -283,7 +283,18 @@ impl ServiceSync {
 
     /// The kernel has all that is planned already.
     pub fn unchanged(&self) {
-        self.inner().planned = Changes::default();
+        let mut inner = self.inner();
+        inner.planned = Changes::default();
+        self.has_all(&mut inner);
+    }
+
+    /// The kernel has all that is planned at this moment, which is returned.
+    fn has_all(&self, inner: &mut Inner) -> SystemTime {
+        let now = SystemTime::now();
+        let last = &self.metrics.sync_proxy_rules_last_timestamp_seconds;
+        last.set(seconds(now));
+        inner.written = Some(now);
+        now
     }
 
     /// The kernel has all that is planned. It took that long; `full`: everything was
@@ -305,11 +316,8 @@ impl ServiceSync {
             let gauge = gauge.get_or_create(&TrafficPolicy { traffic_policy });
             gauge.set(i64::from(count));
         }
-        let now = SystemTime::now();
-        let last = &metrics.sync_proxy_rules_last_timestamp_seconds;
-        last.set(seconds(now));
         let mut inner = self.inner();
-        inner.written = Some(now);
+        let now = self.has_all(&mut inner);
         inner.served = true;
         for triggered in mem::take(&mut inner.planned).triggered {
             // Clocks of two machines may differ.

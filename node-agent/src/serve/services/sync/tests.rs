@@ -118,6 +118,22 @@ fn a_change_that_the_kernel_has_already_waits_for_no_write() {
     assert!(agent.value(MEASURED) < 1.0);
 }
 
+/// Such as a slice of a headless Service, or an endpoint that was no longer used and is gone.
+/// Whoever compares the two times would take it for a write that hangs.
+#[test]
+fn after_a_change_that_the_kernel_has_already_no_write_seems_to_hang() {
+    let agent = Agent::start();
+    agent.hear(&Event::Apply(slice(None)), true);
+    agent.sync.planned();
+    agent.sync.unchanged();
+    let [written, queued] = ["last", "last_queued"].map(|name| {
+        agent.value(&format!(
+            "kubeproxy_sync_proxy_rules_{name}_timestamp_seconds"
+        ))
+    });
+    assert!(written >= queued, "{written} and {queued}");
+}
+
 #[test]
 fn only_what_took_place_in_this_run_is_measured_and_once() {
     let agent = Agent::start();
