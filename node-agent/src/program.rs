@@ -108,7 +108,11 @@ async fn run_over(
     // only that one listens on the ports.
     let _lock = match config.once {
         true => None,
-        false => Some(take_lock(&config.run_dir, HANDOVER).await?),
+        false => tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(Ending::Stopped),
+            lock = take_lock(&config.run_dir, HANDOVER) => Some(lock?),
+        },
     };
     let (registry, metrics) = Metrics::register();
     if !config.once {
@@ -238,6 +242,26 @@ mod tests {
             drop(first);
         });
         second.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_signal_ends_the_wait_for_another_agent() {
+        let run_dir = tempfile::tempdir().unwrap();
+        let _other = InstanceLock::take(run_dir.path()).unwrap();
+        let folder = run_dir.path().display();
+        let line = format!("--node-name a --nodes /x --run-dir {folder}");
+        let config = Arc::new(crate::config::of_line(&line));
+        let file = ManifestFile {
+            path: "/x".into(),
+            own_node: "a".to_owned(),
+        };
+        let stop = CancellationToken::new();
+        let run = run_over(&config, file, None, Tasks::default(), stop.clone());
+        let (ending, ()) = tokio::join!(run, async {
+            tokio::task::yield_now().await;
+            stop.cancel();
+        });
+        assert_eq!(ending.unwrap(), Ending::Stopped);
     }
 
     #[test]
