@@ -21,10 +21,10 @@ pub enum InstanceLockError {
         /// The agent's process ID, as it wrote it.
         process: String,
     },
-    /// The file cannot be opened, locked or written.
+    /// The file cannot be opened or locked.
     #[error("cannot {operation} {}: {source}", path.display())]
     Unusable {
-        /// What failed: `open`, `lock`, `write`.
+        /// What failed: `open`, `lock`.
         operation: &'static str,
         /// The lock.
         path: PathBuf,
@@ -40,7 +40,8 @@ pub struct InstanceLock(File);
 
 impl InstanceLock {
     /// Takes the lock for an agent. Creates the file and its folder if they do
-    /// not exist, and writes this process's ID into the file.
+    /// not exist, and writes this process's ID into the file, if there is room for it: it
+    /// is for a message only.
     ///
     /// # Errors
     /// [`InstanceLockError`].
@@ -54,10 +55,10 @@ impl InstanceLock {
         };
         let mut lock = Self::lock(open().map_err(unusable("open", &path))?, &path)?;
         let file = &mut lock.0;
-        file.set_len(0)
+        let _ = file
+            .set_len(0)
             .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{}", process::id()))
-            .map_err(unusable("write", &path))?;
+            .and_then(|()| writeln!(file, "{}", process::id()));
         Ok(lock)
     }
 
@@ -82,9 +83,13 @@ impl InstanceLock {
                 let mut process = String::new();
                 // It is for the message only: without it the lock is still taken.
                 let _ = file.read_to_string(&mut process);
+                let process = match process.trim() {
+                    "" => "of unknown ID",
+                    id => id,
+                };
                 Err(InstanceLockError::Taken {
                     path: path.to_owned(),
-                    process: process.trim().to_owned(),
+                    process: process.to_owned(),
                 })
             }
             Err(TryLockError::Error(error)) => Err(unusable("lock", path)(error)),

@@ -1,6 +1,7 @@
 //! The files of the agent, where they cannot be written.
 
 use std::fs;
+use std::process::Command;
 
 use crate::node::{Node, eventually};
 use crate::script::write_script;
@@ -32,4 +33,23 @@ fn a_node_is_not_ready_for_a_moment_before_its_config_is_written() {
     });
     fs::remove_dir_all(node.path("net.d/10-tweed.conflist")).unwrap();
     agent.ready();
+}
+
+/// What the lock holds is for a message only.
+#[test]
+fn an_agent_starts_although_its_run_folder_is_full() {
+    let node = Node::new();
+    let run_dir = node.path("run");
+    fs::create_dir(&run_dir).unwrap();
+    // The mount ends with the process, which has no file of the boot ID and so ends before it
+    // does anything.
+    let script = "mount -t tmpfs -o size=4k full \"$1\" && \
+        { cat /dev/zero > \"$1/filler\"; \
+        exec \"$0\" --node-name n1 --nodes /x --run-dir \"$1\" --boot-id-file /nonexistent; }";
+    let program = std::env::var_os("CARGO_BIN_EXE_tweed-agent").unwrap();
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "sh", "-c", script]);
+    let output = unshare.arg(program).arg(run_dir).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("cannot read /nonexistent"), "{said}");
 }
