@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
 use serde::Serialize;
-use tweed_core::agent_socket::client::Connection;
+use tweed_core::agent_socket::client::{ClientError, Connection};
 use tweed_core::agent_socket::message::{Answer, Request};
 use tweed_core::paths::DEFAULT_RUN_DIR;
 
@@ -57,7 +57,13 @@ impl Asking {
 
 fn ask(run_dir: &Path, request: &Request) -> Result<Answer> {
     let deadline = Instant::now() + ANSWER_WITHIN;
-    Ok(Connection::ask(run_dir, request)?.answer(deadline)?)
+    let connection = Connection::ask(run_dir, request).map_err(|error| match error {
+        ClientError::NotRunning { .. } => anyhow!(
+            "{error}; or it runs with --policy off and --services off, or with another --run-dir"
+        ),
+        other => other.into(),
+    })?;
+    Ok(connection.answer(deadline)?)
 }
 
 /// Appends a line of an answer for people.

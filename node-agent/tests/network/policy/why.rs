@@ -120,4 +120,6 @@ fn an_agent_that_does_not_run_cannot_be_asked() {
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("is not running"), "{error}");
+    // One that runs without policies and Services has no socket either.
+    assert!(error.contains("--policy off"), "{error}");
 }
