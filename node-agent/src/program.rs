@@ -1,6 +1,6 @@
 //! The program `tweed-agent`: from its flags to its exit.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use std::{fmt::Write as _, io, path::Path, sync::Arc};
 
 use anyhow::{Context as _, Result, bail};
@@ -14,7 +14,8 @@ use tweed_watch::client::ApiClient;
 
 use crate::agent::{self, Ending};
 use crate::config::{Config, Flags, MetricsAuth, SourceConfig, host_name};
-use crate::serve::{http, metrics::Metrics, review::Reviewer, status::StatusBoard, tls::Identity};
+use crate::serve::{http, metrics::Metrics, process_metrics, review::Reviewer};
+use crate::serve::{status::StatusBoard, tls::Identity};
 use crate::sources::{ManifestFile, Sources};
 use crate::{logging, report::Recorder, tasks::Tasks};
 
@@ -124,7 +125,10 @@ async fn run_over(
         let served = http::Sources {
             board: Arc::clone(&board),
             metrics: metrics.clone(),
-            registries: [registry].into_iter().chain(of_services).collect(),
+            registries: [registry, process_metrics::registry(SystemTime::now())]
+                .into_iter()
+                .chain(of_services)
+                .collect(),
         };
         let addresses = http::Addresses {
             metrics: config.metrics_addr,

@@ -14,12 +14,13 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::CommandFactory as _;
 use prometheus_client::encoding::text::encode;
 use tweed_agent::config::Flags;
 use tweed_agent::report::plan::condition;
-use tweed_agent::serve::metrics::Metrics;
+use tweed_agent::serve::{metrics::Metrics, process_metrics};
 use tweed_core::problem::{ProblemKind, Scope};
 
 fn root() -> PathBuf {
@@ -104,7 +105,8 @@ fn every_flag_has_a_variable_of_its_name() {
 fn every_metric_is_described() {
     let (registry, metrics) = Metrics::register();
     let mut text = String::new();
-    for registry in [registry, metrics.service_sync.registry()] {
+    let process = process_metrics::registry(SystemTime::now());
+    for registry in [registry, metrics.service_sync.registry(), process] {
         encode(&mut text, &registry).unwrap();
     }
     let docs = read("docs/agent.md");

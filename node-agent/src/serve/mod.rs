@@ -22,6 +22,7 @@ mod exposition;
 pub mod http;
 mod listener;
 pub mod metrics;
+pub mod process_metrics;
 pub mod review;
 pub mod services;
 pub mod status;
