@@ -165,14 +165,12 @@ pub async fn run(
         }
         let latest = progress.borrow_and_update().clone();
         publisher.set_services(latest.services);
-        publisher
-            .publish(
-                latest.network.as_ref(),
-                latest.nodes_known,
-                &board,
-                &metrics,
-            )
-            .await;
+        let (network, nodes_known) = (latest.network.as_ref(), latest.nodes_known);
+        let publish = publisher.publish(network, nodes_known, &board, &metrics);
+        // A plugin that hangs is not waited for either.
+        if stop.run_until_cancelled(publish).await.is_none() {
+            continue;
+        }
         if config.once && latest.sources_reported {
             let status = board.status(std::time::Instant::now());
             break Ok(match status.ready() {

@@ -1,10 +1,14 @@
-//! The files of the agent, where they cannot be written.
+//! When the files of the agent are written, and what follows where they cannot be.
 
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::node::{Node, eventually};
 use crate::script::write_script;
+
+/// Half of the time that a plugin has for its answer.
+const BUSY: Duration = Duration::from_secs(1);
 
 /// The API server would be told that the node is available, and each start of the agent
 /// would say so again.
@@ -33,6 +37,34 @@ fn a_node_is_not_ready_for_a_moment_before_its_config_is_written() {
     });
     fs::remove_dir_all(node.path("net.d/10-tweed.conflist")).unwrap();
     agent.ready();
+}
+
+/// It has two seconds for its answer.
+#[test]
+fn an_agent_does_not_wait_for_a_plugin_that_hangs_when_it_is_to_stop() {
+    loop {
+        let node = Node::new();
+        node.list(1..=2);
+        fs::create_dir_all(node.path("bin")).unwrap();
+        let hangs = "#!/bin/sh\n> \"$0.asked\"\nexec sleep 60\n";
+        write_script(&node.path("bin/portmap"), hangs);
+        let agent = node.start(&[]);
+        let asked = node.path("bin/portmap.asked");
+        eventually(|| match asked.exists() {
+            true => Ok(()),
+            false => Err("the plugin is not asked".to_owned()),
+        });
+        let asked = fs::metadata(asked).and_then(|file| file.modified());
+        let held_up = asked.unwrap().elapsed().unwrap_or_default();
+        agent.stop();
+        // What is written after the answer is not.
+        let has_waited = node.path("run/agent.json").exists();
+        if !has_waited {
+            return;
+        }
+        // On a machine that is this busy the time may have been over before.
+        assert!(held_up > BUSY, "it has waited");
+    }
 }
 
 /// What the lock holds is for a message only.
