@@ -195,9 +195,6 @@ impl Reconcilers {
         self.keeps_table = network.is_some() || serves && !self.nft.has_local_cidrs();
         let has_network = network.is_some() || !self.keeps_table;
         self.metrics.service_sync.set_network(has_network);
-        if !self.keeps_table {
-            self.metrics.service_sync.waits(Instant::now());
-        }
         if self.keeps_table {
             let table = (self.nft).reconcile(&self.planner, network, &links, targets, resync);
             // What was refused may be Services alone.
@@ -213,12 +210,18 @@ impl Reconcilers {
                     let look = resync || !table.written.is_empty();
                     self.delete_stale_flows(index, look);
                 }
+                // They wait until it is known which policies there are.
+                _ if self.nft.keeps_earlier() && !table.failed() => {
+                    self.metrics.service_sync.waits(Instant::now());
+                }
                 _ => {
                     self.services.failed();
                     self.services.observe(&mut self.nft);
                 }
             }
             outcome.merge(table);
+        } else {
+            self.metrics.service_sync.waits(Instant::now());
         }
         let waits = self.nft.keeps_earlier();
         if let Some(index) = &policies {

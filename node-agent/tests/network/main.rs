@@ -31,6 +31,7 @@ mod services;
 mod stale_flows;
 mod storm;
 mod sysctls;
+mod thread;
 mod traffic_pod;
 mod udp_servers;
 mod underlay;

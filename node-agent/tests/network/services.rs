@@ -5,12 +5,19 @@ mod before_network;
 mod dual_stack;
 mod places;
 
+use prometheus_client::encoding::text::encode;
 use tweed_agent::agent::Ending;
+use tweed_agent::services::index::ServiceObject;
+use tweed_core::object::Event;
+use tweed_core::object::endpoint_slice::EndpointSlice;
+use tweed_core::object::service::Service;
+use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::problem::Problem;
 
 use crate::node::{Agent, Node, eventually, ip, manifest, run};
 use crate::policy::manifests::{allow, default_deny, namespace, pod};
 use crate::policy::refused::nft_that_refuses_policy;
+use crate::thread::Thread;
 use crate::traffic_pod::{TrafficPod, connects};
 
 /// Where the Service is.
@@ -179,25 +186,39 @@ fn a_restart_keeps_services_and_writes_nothing() {
     assert_eq!(agent.drift_repaired(), 0);
 }
 
-/// An upgrade from a version with other sets, while the source does not answer: until then
-/// nobody knows which Services the new sets should hold.
+const MAP_OF_SERVICES: (&str, &[&str]) = ("service_affinity_groups", &["service_pick"]);
+const MAP_OF_POLICIES: (&str, &[&str]) = (
+    "policy_ids6",
+    &[
+        "policy_to6",
+        "policy_to_reply6",
+        "policy_from6",
+        "policy_from_reply6",
+    ],
+);
+
 /// A table in which one endpoint serves, as another version would have left it: one that has
-/// no map for session affinity.
-fn left_by_another_version(scene: &Scene) {
+/// none of these maps, each of which some chains look numbers up in.
+fn left_by_another_version(scene: &Scene, maps: &[(&str, &[&str])]) {
     let agent = scene.start();
     scene.eventually_connects(true);
     agent.stop();
-    run(
-        "nft",
-        "flush chain inet tweed service_pick; delete map inet tweed service_affinity_groups",
-    );
+    for (map, users) in maps {
+        for user in *users {
+            run("nft", &format!("flush chain inet tweed {user}"));
+        }
+        run("nft", &format!("delete map inet tweed {map}"));
+    }
     let known = scene.node.path("run/nft-skeleton");
     let text = std::fs::read_to_string(&known).unwrap();
     let (version, _) = text.split_once(' ').unwrap();
     let text = text.replacen(version, "0-other", 1);
     let lines = text.lines();
-    let of_others = ["service_affinity_groups ", "chain "];
-    let lines = lines.filter(|line| !of_others.iter().any(|word| line.starts_with(word)));
+    let of_others = |line: &str| {
+        let word = line.split(' ').next().unwrap();
+        word == "chain" || maps.iter().any(|(map, _)| *map == word)
+    };
+    let lines = lines.filter(|line| !of_others(line));
     let text: String = lines.map(|line| format!("{line}\n")).collect();
     std::fs::write(&known, text).unwrap();
 }
@@ -206,10 +227,12 @@ fn has_own_rules() -> bool {
     table().contains("map service_affinity_groups {")
 }
 
+/// An upgrade from a version with other sets, while the source does not answer: until then
+/// nobody knows which Services the new sets should hold.
 #[test]
 fn the_rules_of_another_version_serve_until_services_are_known() {
     let scene = Scene::new(&[cidrs(), service(), endpoints(&[6])]);
-    left_by_another_version(&scene);
+    left_by_another_version(&scene, &[MAP_OF_SERVICES]);
     std::fs::remove_file(scene.node.path("nodes.yaml")).unwrap();
     let before = table();
 
@@ -225,10 +248,40 @@ fn the_rules_of_another_version_serve_until_services_are_known() {
     assert!(!scene.c.accept_all().is_empty(), "it is the endpoint");
 }
 
+/// Load balancers would leave all nodes out, which serve what they have served before.
+#[test]
+fn what_waits_for_policies_under_the_rules_of_another_version_has_not_failed() {
+    let objects = [cidrs(), service(), endpoints(&[6])];
+    let pods = [pod("client", 5), pod("b", 6), namespace()];
+    let policies = [default_deny(), allow("b", "client", 80)];
+    let scene = Scene::new(&[&objects[..], &pods, &policies].concat());
+    left_by_another_version(&scene, &[MAP_OF_SERVICES, MAP_OF_POLICIES]);
+    let mut thread = Thread::new(&scene.node, &ON);
+    thread.list_node();
+    list_none::<Service>(&thread);
+    list_none::<EndpointSlice>(&thread);
+    list_none::<ServiceCidr>(&thread);
+    thread.reconcile();
+    thread.reconcile();
+    assert!(!has_own_rules());
+    assert!(scene.connects(CLUSTER_IP));
+    let mut text = String::new();
+    encode(&mut text, &thread.metrics.service_sync.registry()).unwrap();
+    let none = "kubeproxy_sync_proxy_rules_nftables_sync_failures_total 0";
+    assert!(text.lines().any(|line| line == none), "{text}");
+}
+
+/// There are no objects of this kind.
+fn list_none<K: ServiceObject>(thread: &Thread) {
+    for event in [Event::Init, Event::InitDone] {
+        thread.state.services().unwrap().apply::<K>(event);
+    }
+}
+
 #[test]
 fn a_single_run_replaces_the_rules_of_another_version_once_it_knows_services() {
     let scene = Scene::new(&[cidrs(), service(), endpoints(&[6])]);
-    left_by_another_version(&scene);
+    left_by_another_version(&scene, &[MAP_OF_SERVICES]);
     let nodes = scene.node.path("nodes.yaml");
     let away = scene.node.path("nodes.away");
     std::fs::rename(&nodes, &away).unwrap();

@@ -262,8 +262,8 @@ impl ServiceSync {
     }
 
     /// What is planned is not to be written yet, as the table that an earlier run has left
-    /// stays until the node has a network. That is not the kernel being late: the time begins
-    /// anew.
+    /// stays until the node has a network, or until it is known what an earlier version's serves.
+    /// That is not the kernel being late: the time begins anew.
     pub fn waits(&self, now: Instant) {
         let mut inner = self.inner();
         inner.pending.since = inner.pending.since.map(|_| now);

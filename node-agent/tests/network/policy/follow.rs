@@ -1,79 +1,19 @@
 //! Policies while reconciles are put off, as they are after a failure of anything: what has
 //! changed is written all the same.
 
-use std::sync::Arc;
-use std::time::Instant;
-
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
-use tweed_agent::policy::{Collection, index::PolicyObject};
-use tweed_agent::reconcile::schedule::{Changes, Schedule};
-use tweed_agent::reconcile::{EarlierRun, Outlets, Reconcilers};
-use tweed_agent::serve::{metrics::Metrics, status::StatusBoard};
-use tweed_agent::state::State;
+use tweed_agent::policy::Collection;
 use tweed_core::agent_socket::message::Judge;
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::network_policy::{NetworkPolicy, Rule};
-use tweed_core::object::node::{Node as NodeObject, NodeAddress};
 use tweed_core::object::pod::Pod;
 use tweed_core::object::{Event, Object};
 use tweed_planner::policy::PodScope;
 
 use super::Scene;
-use crate::node::{address, pod_cidr};
+use crate::thread::Thread;
 use crate::traffic_pod::TrafficPod;
-
-/// What the kernel thread has, without its loop.
-struct Thread {
-    state: Arc<State>,
-    reconcilers: Reconcilers,
-}
-
-impl Thread {
-    fn new(scene: &Scene) -> Self {
-        let config = Arc::new(scene.node.config(&[]));
-        let state = Arc::new(State::new(&config, Vec::new()).unwrap());
-        let board = Arc::new(StatusBoard::new(Instant::now()));
-        let outlets = Outlets {
-            wants: watch::channel(Default::default()).0,
-            health_checks: watch::channel(Arc::default()).0,
-            kube_proxy: watch::channel(Default::default()).0,
-        };
-        let earlier = EarlierRun {
-            pod_mtu: None,
-            was_ready: false,
-            served_services: false,
-        };
-        let metrics = Metrics::register().1;
-        let stop = CancellationToken::new();
-        let reconcilers =
-            Reconcilers::open(&config, &state, &board, metrics, &earlier, outlets, stop);
-        Self {
-            state,
-            reconcilers: reconcilers.unwrap(),
-        }
-    }
-
-    fn list<T: PolicyObject>(&self, of: &Collection, objects: Vec<T>) {
-        let objects = objects.into_iter().map(Event::InitApply);
-        for event in [Event::Init].into_iter().chain(objects) {
-            self.apply(of, event);
-        }
-        self.apply(of, Event::<T>::InitDone);
-    }
-
-    fn apply<T: PolicyObject>(&self, of: &Collection, event: Event<T>) {
-        self.state.policy().unwrap().apply(of, event);
-    }
-
-    fn reconcile(&mut self) {
-        let now = Instant::now();
-        let due = Schedule::new(now).due(now, Changes::Wanted).unwrap();
-        self.reconcilers.reconcile(due);
-    }
-}
 
 /// What the ADD of a pod with this name and address asks.
 fn judge(name: &str, host: u8) -> Judge {
@@ -84,18 +24,6 @@ fn judge(name: &str, host: u8) -> Judge {
         pod: None,
         addresses: vec![[10, 0, 1, host].into()],
         wait_ms: 1000,
-    }
-}
-
-fn node() -> NodeObject {
-    NodeObject {
-        name: "n1".to_owned(),
-        pod_cidrs: vec![pod_cidr(1)],
-        addresses: vec![NodeAddress {
-            kind: "InternalIP".to_owned(),
-            address: address(1),
-        }],
-        ..NodeObject::default()
     }
 }
 
@@ -124,10 +52,8 @@ fn policy(name: &str, ingress: Vec<Rule>) -> NetworkPolicy {
 fn a_changed_policy_needs_no_reconcile_to_come_into_force() {
     let scene = Scene::new(&[]);
     let (a, b) = (&scene.a, &scene.b);
-    let mut thread = Thread::new(&scene);
-    for event in [Event::Init, Event::InitApply(node()), Event::InitDone] {
-        thread.state.update(event);
-    }
+    let mut thread = Thread::new(&scene.node, &[]);
+    thread.list_node();
     let namespace = Namespace {
         name: "default".to_owned(),
         ..Namespace::default()
@@ -163,10 +89,8 @@ fn a_changed_policy_needs_no_reconcile_to_come_into_force() {
 fn with_the_first_policy_new_pods_are_isolated_whatever_is_not_listed() {
     let scene = Scene::new(&[]);
     let (a, b) = (&scene.a, &scene.b);
-    let mut thread = Thread::new(&scene);
-    for event in [Event::Init, Event::InitApply(node()), Event::InitDone] {
-        thread.state.update(event);
-    }
+    let mut thread = Thread::new(&scene.node, &[]);
+    thread.list_node();
     let policies = Collection::NetworkPolicies;
     thread.list::<NetworkPolicy>(&policies, Vec::new());
     thread.list::<ClusterNetworkPolicy>(&Collection::ClusterNetworkPolicies, Vec::new());
@@ -219,10 +143,8 @@ fn policies_of_an_earlier_run_stay_in_force_without_its_file() {
     a.eventually_connects(b, 80, false);
     agent.stop();
     std::fs::remove_file(scene.node.path("run/policy")).unwrap();
-    let mut thread = Thread::new(&scene);
-    for event in [Event::Init, Event::InitApply(node()), Event::InitDone] {
-        thread.state.update(event);
-    }
+    let mut thread = Thread::new(&scene.node, &[]);
+    thread.list_node();
     let policies = Collection::NetworkPolicies;
     thread.list(&policies, vec![policy("deny", Vec::new())]);
     thread.list::<ClusterNetworkPolicy>(&Collection::ClusterNetworkPolicies, Vec::new());
