@@ -2,7 +2,8 @@
 //!
 //! A source that is no longer needed runs on for [`LINGER`]: a policy that is
 //! replaced, or a pod that is moved, does not have everything listed twice. A source
-//! that ends by itself ends this task, and with it the agent ([`crate::tasks`]).
+//! that ends without being stopped ends this task, and with it the agent
+//! ([`crate::tasks`]).
 //!
 //! One policy can have every node list the pods of others, so the nodes spread these
 //! lists over a time ([`list_delay`]). Whatever isolates the node's own pods is listed
@@ -45,7 +46,9 @@ pub struct PolicyWatches<S> {
     state: Arc<State>,
     metrics: Metrics,
     running: BTreeMap<Collection, Running>,
-    tasks: JoinSet<()>,
+    /// Each says at its end whether it was stopped.
+    tasks: JoinSet<bool>,
+    linger: Duration,
 }
 
 struct Running {
@@ -66,6 +69,7 @@ impl<S: Sources> PolicyWatches<S> {
             metrics,
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
+            linger: LINGER,
         }
     }
 
@@ -87,7 +91,9 @@ impl<S: Sources> PolicyWatches<S> {
                 Some(ended) = self.tasks.join_next() => match ended {
                     Err(error) if error.is_cancelled() => {}
                     Err(error) => resume_unwind(error.into_panic()),
-                    Ok(()) => return,
+                    // A source that is stopped may end before its task is aborted.
+                    Ok(true) => {}
+                    Ok(false) => return,
                 },
                 () = sleep, if next.is_some() => {}
             }
@@ -98,7 +104,7 @@ impl<S: Sources> PolicyWatches<S> {
     /// enough.
     async fn adjust(&mut self, wants: &Wants, now: Instant) {
         for running in self.running.values_mut() {
-            running.stop_at.get_or_insert(now + LINGER);
+            running.stop_at.get_or_insert(now + self.linger);
         }
         for collection in Collection::wanted(wants) {
             match self.running.get_mut(&collection) {
@@ -127,7 +133,7 @@ impl<S: Sources> PolicyWatches<S> {
                 running.task.abort();
                 tracing::debug!(%collection, "no longer watched");
             } else {
-                running.stop_at = Some(now + LINGER);
+                running.stop_at = Some(now + self.linger);
                 self.running.insert(collection, running);
             }
         }
@@ -162,9 +168,11 @@ impl<S: Sources> PolicyWatches<S> {
         let collection = collection.clone();
         let apply = move |index: &mut PolicyIndex, event| index.apply(&collection, event);
         let follow = follow(source, state, metrics, stop.clone(), apply);
+        let stopped = stop.clone();
         let task = async move {
             sleep(delay).await;
             follow.await;
+            stopped.is_cancelled()
         };
         Running {
             task: self.tasks.spawn(task),
@@ -192,7 +200,60 @@ fn list_delay(collection: &Collection, nodes: usize, node_name: &str) -> Duratio
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use tokio::{sync::mpsc, time::timeout};
+    use tweed_core::object::{Event, Object as _};
+    use tweed_watch::{Kind, LastWord, Source};
+
     use super::*;
+
+    /// Longer than any step takes.
+    const STUCK: Duration = Duration::from_secs(60);
+
+    /// The kinds of the sources that run. They say nothing.
+    #[derive(Clone)]
+    struct Quiet(watch::Sender<BTreeSet<&'static str>>);
+
+    impl Sources for Quiet {
+        fn source<K: Kind>(&self, _scope: Scope) -> impl Source<K> {
+            self.clone()
+        }
+    }
+
+    impl<K: Kind> Source<K> for Quiet {
+        fn last_word(&self) -> LastWord {
+            LastWord::default()
+        }
+
+        async fn run(self, _events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
+            self.0.send_modify(|kinds| drop(kinds.insert(K::KINDS)));
+            stop.cancelled().await;
+            self.0.send_modify(|kinds| drop(kinds.remove(K::KINDS)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_source_that_is_no_longer_needed_ends_and_nothing_else_does() {
+        let config = crate::config::of_line("--node-name a");
+        let state = Arc::new(State::new(&config, Vec::new()).unwrap());
+        let (running, mut kinds) = watch::channel(BTreeSet::new());
+        let metrics = Metrics::register().1;
+        let mut watches = PolicyWatches::new(Quiet(running), "a", state, metrics);
+        watches.linger = Duration::from_millis(1);
+        let (wants, wanted) = watch::channel(Wants::default());
+        let task = tokio::spawn(watches.run(wanted, CancellationToken::new()));
+        for own_pods in [true, false, true] {
+            wants.send_modify(|wants| wants.own_pods = own_pods);
+            let follows = kinds.wait_for(|kinds| {
+                kinds.contains(Pod::KINDS) == own_pods && kinds.contains(NetworkPolicy::KINDS)
+            });
+            let follows = timeout(STUCK, follows).await.unwrap();
+            assert!(follows.is_ok(), "the task has ended");
+        }
+        assert!(!task.is_finished());
+        task.abort();
+    }
 
     /// The longest that any of these nodes waits.
     fn longest(collection: &Collection, nodes: usize) -> Duration {
