@@ -248,13 +248,14 @@ impl<K: Kind> Session<K> {
                 return Ok(());
             }
             Failure::Garbage { .. } => self.version = None,
+            _ => {}
+        }
+        match &failure {
             // The credentials or the address may have changed.
             Failure::Unauthorized { .. } | Failure::Unreachable { .. } => self.client.reconnect(),
-            // They may be those of another user, or of another server.
-            Failure::Forbidden { .. } | Failure::Answered { .. } => {
-                self.client.reconnect_if_changed();
-            }
-            _ => {}
+            // They may be those of another user, or of another server, which may be no API
+            // server, or say nothing at all.
+            _ => self.client.reconnect_if_changed(),
         }
         let forbidden = matches!(failure, Failure::Forbidden { .. });
         let reason = failure.for_kind::<K>().to_string();

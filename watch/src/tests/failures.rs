@@ -111,8 +111,14 @@ async fn a_broken_kubeconfig_is_reported<K: TestKind>() {
 
 /// It named another user, or something that is no API server.
 async fn a_kubeconfig_that_was_corrected_is_read_again_after_any_refusal<K: TestKind>() {
-    for code in [403, 404, 503] {
-        let wrong = Server::start((0..100).map(|_| refusal(code, "no")).collect()).await;
+    for (code, body) in [
+        (403, status(403, "no").to_string()),
+        (404, status(404, "no").to_string()),
+        (503, status(503, "no").to_string()),
+        (200, "<html>Sign in</html>".to_owned()),
+    ] {
+        let wrong = (0..100).map(|_| Answer::Whole(code, body.clone()));
+        let wrong = Server::start(wrong.collect()).await;
         let right = Server::start(vec![list_of::<K>(&["a"], "9"), quiet()]).await;
         let mut watched = Watched::<K>::start(&wrong);
         watched.lost().await;
