@@ -89,6 +89,7 @@ impl<K: Kind> Session<K> {
                 return Err(Failure::garbage(&url, &"the list has no resourceVersion").into());
             }
             self.version = Some(version);
+            self.server = url;
             self.pages_expired = false;
             tracing::debug!(protobuf, "{} are listed", K::KINDS);
             self.present();

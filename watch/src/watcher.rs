@@ -11,8 +11,9 @@
 //!   object that cannot be decoded is skipped and affects no other.
 //! - A watch is resumed from the last version seen, bookmarks included, so a
 //!   lost connection costs a reconnect and no list.
-//! - A version that is too old (410, as HTTP status or as an event), or a stream
-//!   that is not understood, costs a new list, which corrects everything.
+//! - A version that is too old (410, as HTTP status or as an event), a stream that is
+//!   not understood, or another server, costs a new list, which corrects everything. A
+//!   version means nothing to another server: it may be one that this has not reached.
 //! - A collection that the server does not have is known to be empty, if its kind is
 //!   optional (see `absence`).
 //! - A connection that is dead is noticed: by TCP within half a minute (see
@@ -129,6 +130,7 @@ impl<K: Kind> Source<K> for Watcher {
             max_silence: self.max_silence,
             page_pauses: self.pauses.with_max_times(PAGE_RETRIES),
             version: None,
+            server: String::new(),
             pages_expired: false,
             progress: false,
             lost: None,
@@ -155,6 +157,8 @@ pub(crate) struct Session<K> {
     pub page_pauses: ExponentialBuilder,
     /// The version to watch from; `None` requires a list.
     pub version: Option<String>,
+    /// The server that `version` is of.
+    pub server: String,
     /// Whether the server gave up the snapshot of a list during its pages: the
     /// next list is asked for in one piece.
     pub pages_expired: bool,
@@ -283,6 +287,11 @@ impl<K: Kind> Session<K> {
         let max_silence = self.max_silence.without_bookmarks;
         let mut response = self.client.open(request, max_silence).await?;
         self.last_word.now();
+        if response.url != self.server {
+            tracing::info!("{} are listed again, now from {}", K::KINDS, response.url);
+            self.version = None;
+            return Ok(());
+        }
         self.restored().await?;
 
         let since = Instant::now();

@@ -11,6 +11,7 @@ for_each_kind!(async
     a_list_whose_pages_never_end_is_refused_and_what_is_known_stays,
     repeated_reordered_and_rewound_versions_lose_no_change,
     credentials_are_read_again_when_the_server_refuses_them,
+    a_version_of_one_server_is_not_gone_on_from_at_another,
 );
 
 /// An object with so many bytes in a field that is not used.
@@ -193,5 +194,27 @@ async fn credentials_are_read_again_when_the_server_refuses_them<K: TestKind>() 
     let credentials = server.credentials();
     assert_eq!(credentials[0], "Bearer first");
     assert_eq!(credentials[count - 1], "Bearer second");
+    watched.end().await;
+}
+
+/// A cluster that was restored at another address may not have reached the version for
+/// hours, and says nothing until then.
+async fn a_version_of_one_server_is_not_gone_on_from_at_another<K: TestKind>() {
+    let mut answers = vec![
+        list_of::<K>(&["a", "b"], "900"),
+        Answer::Stream(vec![bookmark("1000")], End::Clean),
+    ];
+    answers.extend((0..100).map(|_| refusal(503, "shutting down")));
+    let first = Server::start(answers).await;
+    let mut second = Server::start(vec![quiet(), list_of::<K>(&["a", "c"], "20"), quiet()]).await;
+    let mut watched = Watched::<K>::start(&first);
+    watched.lost().await;
+    watched.write_kubeconfig(&format!("http://{}", second.address));
+    watched.restored().await;
+    assert_eq!(watched.known(), ["a", "c"]);
+    assert_eq!(
+        second.asked(3).await[1..],
+        [first_page::<K>(), watch_from::<K>("20")]
+    );
     watched.end().await;
 }
