@@ -128,7 +128,7 @@ impl<K: Kind> Session<K> {
                 return Err(failure);
             };
             tracing::debug!(%failure, "a page of {} is asked for again", K::KINDS);
-            tokio::time::sleep(pause.max(failure.asked_pause())).await;
+            tokio::time::sleep(failure.pause(pause)).await;
         }
     }
 

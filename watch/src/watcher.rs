@@ -21,7 +21,8 @@
 //!   them.
 //! - Attempts without progress are delayed longer and longer, up to half a
 //!   minute, by a partly random time: the nodes of a cluster must not come back
-//!   all at once. A server that names a time (`Retry-After`) is not asked before.
+//!   all at once. A server that names a time (`Retry-After`) is not asked before, and the
+//!   random time comes after it.
 //! - A page that the server is too busy for is asked for again: a list is not begun anew
 //!   for it, which would cost a busy server the pages before once more.
 //!
@@ -217,26 +218,26 @@ impl<K: Kind> Session<K> {
                 },
                 attempt => attempt,
             };
-            let mut asked = Duration::ZERO;
-            match failed {
-                Ok(()) => {}
+            let failure = match failed {
+                Ok(()) => None,
                 Err(AttemptError::Closed) => return Err(AttemptError::Closed),
                 Err(AttemptError::Failed(failure)) => {
-                    asked = failure.asked_pause();
-                    self.handle(failure).await?;
+                    self.handle(&failure).await?;
+                    Some(failure)
                 }
-            }
+            };
             if self.progress {
                 pause = pauses.build();
             }
             // `without_max_times` makes the pauses endless.
-            tokio::time::sleep(pause.next().unwrap_or(MAX_PAUSE).max(asked)).await;
+            let own = pause.next().unwrap_or(MAX_PAUSE);
+            tokio::time::sleep(failure.map_or(own, |failure| failure.pause(own))).await;
         }
     }
 
     /// Prepares the next attempt after a failure, and reports the failure.
-    async fn handle(&mut self, failure: Failure) -> Result<(), AttemptError> {
-        match &failure {
+    async fn handle(&mut self, failure: &Failure) -> Result<(), AttemptError> {
+        match failure {
             Failure::Expired => {
                 tracing::debug!(
                     "the version asked for is too old, {} are listed again",
@@ -254,7 +255,7 @@ impl<K: Kind> Session<K> {
             Failure::Garbage { .. } => self.version = None,
             _ => {}
         }
-        match &failure {
+        match failure {
             // The credentials or the address may have changed.
             Failure::Unauthorized { .. } | Failure::Unreachable { .. } => self.client.reconnect(),
             // They may be those of another user, or of another server, which may be no API
@@ -262,7 +263,7 @@ impl<K: Kind> Session<K> {
             _ => self.client.reconnect_if_changed(),
         }
         let forbidden = matches!(failure, Failure::Forbidden { .. });
-        let reason = failure.for_kind::<K>().to_string();
+        let reason = failure.clone().for_kind::<K>().to_string();
         if self.lost.as_ref() != Some(&reason) {
             self.lost = Some(reason.clone());
             let loss = Loss { reason, forbidden };

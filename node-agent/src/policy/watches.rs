@@ -227,9 +227,13 @@ mod tests {
         }
 
         async fn run(self, _events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
-            self.0.send_modify(|kinds| drop(kinds.insert(K::KINDS)));
+            self.0.send_modify(|kinds| {
+                kinds.insert(K::KINDS);
+            });
             stop.cancelled().await;
-            self.0.send_modify(|kinds| drop(kinds.remove(K::KINDS)));
+            self.0.send_modify(|kinds| {
+                kinds.remove(K::KINDS);
+            });
         }
     }
 

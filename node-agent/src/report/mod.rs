@@ -208,11 +208,12 @@ impl Attempts {
     /// not reported here: the watch of Nodes reports it.
     fn failed(&mut self, failure: Failure) -> Duration {
         tracing::debug!(%failure, "cannot write to the API server");
+        // `without_max_times` makes the pauses endless.
+        let pause = failure.pause(self.pause.next().unwrap_or(MAX_PAUSE));
         if failure.is_refusal() {
             self.refused = Some(failure);
         }
-        // `without_max_times` makes the pauses endless.
-        self.pause.next().unwrap_or(MAX_PAUSE)
+        pause
     }
 }
 

@@ -371,3 +371,15 @@ async fn a_policy_whose_event_is_refused_delays_no_other() {
         assert!(!is_reported());
     }
 }
+
+#[test]
+fn a_server_that_names_a_time_is_not_asked_before() {
+    let failure = Failure::Answered {
+        url: "https://api".to_owned(),
+        code: 429,
+        message: "too many requests".to_owned(),
+        retry_after: Some(Duration::from_secs(30)),
+    };
+    let pause = Attempts::new().failed(failure);
+    assert!(pause >= Duration::from_secs(30), "{pause:?}");
+}

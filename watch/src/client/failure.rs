@@ -103,16 +103,19 @@ impl Failure {
         }
     }
 
-    /// How long the server wants to be left alone, within bounds: a wrong number must not
-    /// keep the agent from knowing the cluster.
-    pub(crate) fn asked_pause(&self) -> Duration {
-        match self {
+    /// The pause before the next attempt, where it would be `own` without the server's wish to
+    /// be left alone. That has bounds: a wrong number must not keep the agent from knowing the
+    /// cluster. `own`, with its random part, comes after it: those that were refused at the same
+    /// moment must not come back at the same moment.
+    pub fn pause(&self, own: Duration) -> Duration {
+        let asked = match self {
             Self::Answered {
                 retry_after: Some(pause),
                 ..
             } => MAX_RETRY_AFTER.min(*pause),
             _ => Duration::ZERO,
-        }
+        };
+        asked.saturating_add(own)
     }
 
     /// The same with what the header `Retry-After` of the answer says, in seconds.
@@ -228,8 +231,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_that_the_server_asks_for_is_kept_within_bounds() {
-        for (header, pause) in [
+    fn a_pause_that_the_server_asks_for_is_kept_within_bounds_and_the_own_comes_after_it() {
+        for (header, asked) in [
             (None, 0),
             (Some("7"), 7),
             (Some(" 7 "), 7),
@@ -240,11 +243,13 @@ mod tests {
             let header = header.map(HeaderValue::from_static);
             let failure = Failure::status("https://api", 429, "too many requests");
             let failure = failure.with_retry_after(header.as_ref());
-            assert_eq!(
-                failure.asked_pause(),
-                Duration::from_secs(pause),
-                "{header:?}"
-            );
+            for own in [250, 400].map(Duration::from_millis) {
+                assert_eq!(
+                    failure.pause(own),
+                    Duration::from_secs(asked) + own,
+                    "{header:?}"
+                );
+            }
         }
     }
 }
