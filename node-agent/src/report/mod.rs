@@ -34,6 +34,9 @@ use writer::Writer;
 /// maximum, plus a random time of at most the same length.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// How many attempts in a row must fail before that is shown, if none is a refusal: it takes
+/// a minute or two. An error of the server's own may be that of a webhook, and stay.
+const LASTING: u32 = 6;
 
 /// Writes the condition and the Events that follow from the board.
 #[derive(Debug)]
@@ -53,7 +56,9 @@ pub struct Recorder {
 struct Attempts {
     pauses: ExponentialBuilder,
     pause: ExponentialBackoff,
-    /// The refusal of the last attempt.
+    /// How many have failed in a row while the API server could be read.
+    failures: u32,
+    /// The refusal of the last attempt, or its failure if too many have failed.
     refused: Option<Failure>,
 }
 
@@ -147,7 +152,10 @@ impl Recorder {
                     // The next Event may be taken.
                     attempts.succeeded();
                 } else {
-                    let pause = attempts.failed(failure);
+                    let is_away = matches!(failure, Failure::Unreachable { .. });
+                    // An Event on a policy has its own pauses, and gives way to the others.
+                    let counts = event.is_none() && !is_away && !plan.nodes_unreadable();
+                    let pause = attempts.failed(failure, counts);
                     plan.delay(write.channel(), now + pause);
                 }
             }
@@ -177,9 +185,15 @@ impl Recorder {
         self.policy_refusal = of_policy.map(str::to_owned);
         let all = [&self.condition, &self.events, &self.policy_events];
         let refused = all.map(|attempts| attempts.refused.as_ref());
-        let refused = refused.into_iter().flatten().map(ToString::to_string);
-        let refused = refused.chain(self.policy_refusal.clone());
-        let problems = refused.map(|why| not_reported(&why)).collect();
+        let refused = refused.into_iter().flatten().map(|failure| {
+            let problem = not_reported(&failure.to_string());
+            match failure.is_refusal() {
+                true => problem,
+                false => problem.with_cure(LASTING_CURE),
+            }
+        });
+        let of_policy = self.policy_refusal.as_deref().map(not_reported);
+        let problems = refused.chain(of_policy).collect();
         self.board
             .report(Reporter::Report, problems, Instant::now());
     }
@@ -195,27 +209,38 @@ impl Attempts {
         Self {
             pauses,
             pause: pauses.build(),
+            failures: 0,
             refused: None,
         }
     }
 
     fn succeeded(&mut self) {
         self.pause = self.pauses.build();
+        self.failures = 0;
         self.refused = None;
     }
 
     /// The pause before the next attempt. An API server that cannot be reached is
-    /// not reported here: the watch of Nodes reports it.
-    fn failed(&mut self, failure: Failure) -> Duration {
+    /// not reported here: the watch of Nodes reports it. Only what `counts` is shown if it
+    /// lasts and is no refusal.
+    fn failed(&mut self, failure: Failure, counts: bool) -> Duration {
         tracing::debug!(%failure, "cannot write to the API server");
         // `without_max_times` makes the pauses endless.
         let pause = failure.pause(self.pause.next().unwrap_or(MAX_PAUSE));
-        if failure.is_refusal() {
+        self.failures = match counts {
+            true => self.failures.saturating_add(1),
+            false => 0,
+        };
+        if failure.is_refusal() || self.failures >= LASTING {
             self.refused = Some(failure);
         }
         pause
     }
 }
+
+/// The cure of a failure that lasts and is no refusal.
+const LASTING_CURE: &str = "mend what it names, such as a webhook for Nodes or Events that \
+    cannot be reached; the agent tries again by itself, and the network does not depend on it";
 
 fn not_reported(why: &str) -> Problem {
     Problem::new(

@@ -174,6 +174,51 @@ async fn a_refusal_is_reported_until_it_ends() {
     recording.end().await;
 }
 
+/// As of a webhook that cannot be reached.
+#[tokio::test]
+async fn an_error_of_the_server_is_reported_if_it_lasts_while_the_nodes_can_be_read() {
+    let api = Api::start(node(&[])).await;
+    api.held().refuse_events = Some(500);
+    let recording = Recording::start(&api.address.to_string());
+    recording.ready();
+    recording.kinds(&["not-reported"]).await;
+    let problem = recording.board.status(Instant::now()).problems.remove(0);
+    assert!(problem.message.contains("500"), "{problem}");
+    assert!(problem.cure.contains("webhook"), "{problem}");
+    // One reads the Node, one writes the condition.
+    assert!(api.count() >= 2 + LASTING as usize, "{}", api.count());
+    api.held().refuse_events = None;
+    recording.kinds(&[]).await;
+    recording.end().await;
+}
+
+/// The watch of Nodes says so already.
+#[tokio::test]
+async fn errors_of_a_server_that_cannot_be_read_either_are_not_reported() {
+    let api = Api::start(node(&[])).await;
+    api.held().refuse_events = Some(503);
+    let folder = tempfile::tempdir().unwrap();
+    let board = Arc::new(StatusBoard::new(Instant::now()));
+    let client = client(&folder, &api.address.to_string());
+    let mut recorder = Recorder::new("n1", client, Arc::clone(&board));
+    let away = ProblemKind::NodesUnreadable;
+    let problems = [away, ProblemKind::PortmapMissing].map(|kind| Problem::new(kind, "a", "so"));
+
+    // As if the problems had begun long enough ago for their Event to be due.
+    let now = Instant::now();
+    let mut plan = Plan::new("n1", now - SETTLED);
+    board.report(Reporter::Pass, problems.to_vec(), now);
+    plan.observe(&board.status(now), "uid-1", now - SETTLED);
+    let write = plan.due(now).unwrap();
+    for _ in 0..2 * LASTING {
+        recorder.write(&mut plan, &write, "uid-1").await;
+    }
+    assert_eq!(api.count(), 2 * LASTING as usize);
+    let problems = board.status(now).problems;
+    let mut kinds = problems.iter().map(|problem| problem.kind);
+    assert!(kinds.all(|kind| kind != ProblemKind::NotReported));
+}
+
 #[tokio::test]
 async fn a_refusal_of_a_write_that_is_no_longer_due_is_forgotten() {
     let api = Api::start(node(&[up()])).await;
@@ -380,6 +425,6 @@ fn a_server_that_names_a_time_is_not_asked_before() {
         message: "too many requests".to_owned(),
         retry_after: Some(Duration::from_secs(30)),
     };
-    let pause = Attempts::new().failed(failure);
+    let pause = Attempts::new().failed(failure, false);
     assert!(pause >= Duration::from_secs(30), "{pause:?}");
 }

@@ -145,6 +145,11 @@ impl Plan {
         });
     }
 
+    /// Whether the Nodes cannot be read at present.
+    pub fn nodes_unreadable(&self) -> bool {
+        self.nodes_unreadable
+    }
+
     /// The next write that is due.
     pub fn due(&self, now: Instant) -> Option<Write> {
         let condition_at = (self.condition_due_at()).map(|at| at.max(self.condition_delayed_until));
