@@ -1,12 +1,14 @@
 //! Which API server to use, and with which credentials.
 
-use std::{fmt, path::PathBuf, time::SystemTime};
+use std::panic::resume_unwind;
+use std::{fmt, future, path::PathBuf, time::SystemTime};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tokio::task::{JoinError, spawn_blocking};
 
 use super::proxy::{Proxy, ProxyVariables};
-use super::{Failure, connect};
+use super::{ANSWER_TIMEOUT, Failure, connect};
 
 /// A proxy that is not used: with it in the kubeconfig, kube does not look at the
 /// environment. [`Proxy::to`] does.
@@ -57,9 +59,27 @@ impl Access {
         }
     }
 
-    /// Reads the kubeconfig or the service account's files and builds a client.
-    /// Nothing is sent yet.
-    pub(super) async fn connect(&self, proxies: &ProxyVariables) -> Result<Connection, Failure> {
+    /// That no client could be built in time: a program that gives credentials hangs.
+    pub(super) fn too_slow(&self) -> Failure {
+        let seconds = ANSWER_TIMEOUT.as_secs();
+        let why = format!("its credentials were not there within {seconds} s");
+        match self {
+            Self::Kubeconfig(path) => Failure::Kubeconfig {
+                path: path.clone(),
+                why: format!("{why} (does the program hang that it gets them from?)"),
+            },
+            Self::InCluster { .. } => Failure::InCluster { why },
+        }
+    }
+
+    /// Reads the kubeconfig or the service account's files and builds a client, in a thread
+    /// of its own: the kubeconfig may name a program that gives the credentials. Nothing is
+    /// sent yet. `turn` is kept until that program has ended, and given back.
+    pub(super) async fn connect<T: Send + 'static>(
+        &self,
+        proxies: &ProxyVariables,
+        turn: T,
+    ) -> Result<(Connection, T), Failure> {
         let (config, proxy_url) = self.read().await?;
         let proxy = match self {
             Self::Kubeconfig(_) => Proxy::to(&config.cluster_url, proxy_url.as_deref(), proxies)?,
@@ -69,9 +89,16 @@ impl Access {
             Some(proxy) => format!("{} (through the proxy {})", config.cluster_url, proxy.uri),
             None => config.cluster_url.to_string(),
         };
-        let client = connect::client(&config, proxy.as_ref());
+        let build = move || (connect::client(&config, proxy.as_ref()), turn);
+        let built = spawn_blocking(build).await;
+        let (client, turn) = match built.map_err(JoinError::try_into_panic) {
+            Ok(built) => built,
+            Err(Ok(panic)) => resume_unwind(panic),
+            // The runtime is being shut down.
+            Err(Err(_cancelled)) => future::pending().await,
+        };
         let client = client.map_err(|e| Failure::unreachable(&url, &e))?;
-        Ok(Connection { client, url })
+        Ok((Connection { client, url }, turn))
     }
 
     /// Server and credentials, and the kubeconfig's `proxy-url`.

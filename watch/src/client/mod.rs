@@ -46,6 +46,9 @@ pub struct ApiClient {
     access: Access,
     pub(crate) proxies: ProxyVariables,
     state: Arc<Mutex<State>>,
+    /// Whose turn it is to make a connection: a program that gives credentials and hangs must
+    /// not be started again and again.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -75,6 +78,7 @@ impl ApiClient {
             access,
             proxies: ProxyVariables::of_process(),
             state: Arc::default(),
+            turn: Arc::default(),
         }
     }
 
@@ -123,9 +127,19 @@ impl ApiClient {
         if let Some(connection) = &self.state().connection {
             return Ok(connection.clone());
         }
+        let connected = tokio::time::timeout(ANSWER_TIMEOUT, self.connect()).await;
+        connected.unwrap_or_else(|_| Err(self.access.too_slow()))
+    }
+
+    async fn connect(&self) -> Result<Connection, Failure> {
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        // Another watcher may have made it meanwhile.
+        if let Some(connection) = &self.state().connection {
+            return Ok(connection.clone());
+        }
         // Before it is read: a later change is another time.
         let read_as_of = self.access.changed();
-        let connection = self.access.connect(&self.proxies).await?;
+        let (connection, _turn) = self.access.connect(&self.proxies, turn).await?;
         *self.state() = State {
             connection: Some(connection.clone()),
             read_as_of,

@@ -2,6 +2,7 @@
 //! kind.
 
 mod absence;
+mod credentials;
 mod decoding;
 mod failures;
 pub(crate) mod kinds;

@@ -1,0 +1,46 @@
+//! Where the credentials of a kubeconfig come from.
+
+use super::*;
+
+/// A server that answers this token, and its URL.
+async fn server_for(token: &'static str) -> (Server, Value) {
+    let list = Box::new(list_of::<Node>(&["a"], "9"));
+    let server = Server::start(vec![Answer::For(token, list), quiet()]).await;
+    let cluster = json!({"server": format!("http://{}", server.address)});
+    (server, cluster)
+}
+
+/// It is run in a thread of its own: probes and other sources do not wait for it.
+#[tokio::test]
+async fn a_program_that_gives_credentials_holds_up_nothing_else() {
+    const PLUGIN: &str = "touch started; \
+        for _ in $(seq 200); do test -e go && exec cat credential; sleep 0.05; done; exit 1";
+    let (_server, cluster) = server_for("given").await;
+    let mut watched = Watched::<Node>::without_kubeconfig();
+    let folder = watched.folder.path().to_owned();
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "given"},
+    });
+    std::fs::write(folder.join("credential"), credential.to_string()).unwrap();
+    let exec = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "/bin/sh",
+        "args": ["-c", format!("cd '{}' && {PLUGIN}", folder.display())],
+        "interactiveMode": "Never",
+    });
+    write_kubeconfig_as(&folder, cluster, json!({"exec": exec}));
+    let started = async {
+        while !folder.join("started").exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(STUCK, started).await.unwrap();
+    std::fs::write(folder.join("go"), "").unwrap();
+    let seen = watched.listed().await;
+    let of_plugin =
+        |event: &Event<Node>| matches!(event, Event::Lost(loss) if loss.reason.contains("exec"));
+    assert!(!seen.iter().any(of_plugin), "{seen:?}");
+    watched.end().await;
+}
