@@ -3,7 +3,7 @@
 use std::panic::resume_unwind;
 use std::{fmt, future, path::PathBuf, time::SystemTime};
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::task::{JoinError, spawn_blocking};
 
@@ -110,9 +110,9 @@ impl Access {
                 let proxy_url = take_proxy_url(&mut kubeconfig);
                 let options = KubeConfigOptions::default();
                 let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-                config
-                    .map(|config| (config, proxy_url))
-                    .map_err(|e| unusable(&e))
+                let mut config = config.map_err(|e| unusable(&e))?;
+                trim_token(&mut config.auth_info);
+                Ok((config, proxy_url))
             }
             Self::InCluster { server: None } => {
                 let config = Config::incluster_env().map_err(|e| Failure::in_cluster(&e))?;
@@ -141,4 +141,25 @@ fn take_proxy_url(kubeconfig: &mut Kubeconfig) -> Option<String> {
     let proxy_url = &mut cluster.cluster.as_mut()?.proxy_url;
     let taken = proxy_url.replace(UNUSED_PROXY.to_owned());
     taken.filter(|url| !url.is_empty())
+}
+
+/// Takes the token out of the `tokenFile` if there is white space around it, mostly the line end
+/// of a shell's `>`. kubectl leaves that out; kube takes it for a part of the token. The file is
+/// read again when the server refuses the token.
+fn trim_token(credentials: &mut AuthInfo) {
+    let Some(path) = credentials
+        .token_file
+        .as_ref()
+        .filter(|_| credentials.token.is_none())
+    else {
+        return;
+    };
+    // What cannot be read is reported with the reason when it is used.
+    let Ok(text) = std::fs::read_to_string(path) else {
+        return;
+    };
+    let token = text.trim();
+    if token != text {
+        credentials.token = Some(token.to_owned().into());
+    }
 }

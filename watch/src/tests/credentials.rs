@@ -44,3 +44,23 @@ async fn a_program_that_gives_credentials_holds_up_nothing_else() {
     assert!(!seen.iter().any(of_plugin), "{seen:?}");
     watched.end().await;
 }
+
+#[tokio::test]
+async fn the_line_end_after_a_token_in_a_file_is_no_part_of_it() {
+    let (server, cluster) = server_for("second").await;
+    let mut watched = Watched::<Node>::without_kubeconfig();
+    let folder = watched.folder.path().to_owned();
+    let token = folder.join("token");
+    std::fs::write(&token, "first\n").unwrap();
+    write_kubeconfig_as(&folder, cluster, json!({"tokenFile": &token}));
+    let refused = |event: &Event<Node>| matches!(event, Event::Lost(loss) if !loss.reason.contains("kubeconfig cannot be used"));
+    let seen = watched.until(refused).await;
+    let Some(Event::Lost(loss)) = seen.last() else {
+        panic!("{seen:?}");
+    };
+    assert!(loss.reason.contains("credentials (401)"), "{loss:?}");
+    std::fs::write(&token, "second\n").unwrap();
+    watched.listed().await;
+    assert_eq!(server.credentials().last().unwrap(), "Bearer second");
+    watched.end().await;
+}
