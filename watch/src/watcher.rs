@@ -226,7 +226,8 @@ impl<K: Kind> Session<K> {
                     Some(failure)
                 }
             };
-            if self.progress {
+            // A watch whose version is lost costs a list, whatever it has brought.
+            if self.progress && self.version.is_some() {
                 pause = pauses.build();
             }
             // `without_max_times` makes the pauses endless.

@@ -208,3 +208,29 @@ async fn garbage_in_a_watch_is_reported_and_causes_a_list<K: TestKind>() {
         watched.end().await;
     }
 }
+
+/// Each of them would be listed again at once otherwise.
+#[tokio::test]
+async fn watches_that_expire_after_an_event_are_delayed_longer_and_longer() {
+    const ROUNDS: u32 = 7;
+    let mut answers = Vec::new();
+    for _ in 0..ROUNDS {
+        let added = line("ADDED", &object::<Node>("b", "10"));
+        let expired = line("ERROR", &status(410, "too old resource version"));
+        answers.push(list_of::<Node>(&["a"], "9"));
+        answers.push(Answer::Stream(vec![added, expired], End::Clean));
+    }
+    answers.push(list_of::<Node>(&["a", "c"], "20"));
+    answers.push(quiet());
+    let server = Server::start(answers).await;
+    let began = std::time::Instant::now();
+    let mut watched = Watched::<Node>::start(&server);
+    for _ in 0..=ROUNDS {
+        watched.listed().await;
+    }
+    assert_eq!(watched.known(), ["a", "c"]);
+    // 10 ms, 20 ms, 40 ms and so on, and a random time after each.
+    let least = Duration::from_millis(10) * (2_u32.pow(ROUNDS) - 1);
+    assert!(began.elapsed() >= least, "{:?}", began.elapsed());
+    watched.end().await;
+}
