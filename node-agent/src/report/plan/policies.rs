@@ -6,8 +6,9 @@
 //! the same on every node: the first node creates it, and all others find that it
 //! exists. They do not ask at the same moment: each waits for a time that follows from
 //! its name. As long as the problem lasts each node tries again every half hour, so that
-//! the Event comes back after the API server has deleted it. Nodes may create Events in
-//! the namespaces of policies, and not change them.
+//! the Event comes back after the API server has deleted it; the nodes spread these
+//! attempts over the half hour. Nodes may create Events in the namespaces of policies, and
+//! not change them.
 //!
 //! The API server may refuse the Event of one policy and take those of all others: its
 //! namespace has a quota, is being deleted, or a webhook refuses it. So each Event has
@@ -57,6 +58,9 @@ pub struct PolicyEvents {
 struct Series {
     event: PolicyEvent,
     due_at: Instant,
+    /// Time from the next write to the one after it: the first is the node's own, and later
+    /// ones are [`RENEW`].
+    renew_after: Duration,
     /// What the API server answered in place of taking the Event.
     refusal: Option<Refusal>,
 }
@@ -93,6 +97,7 @@ impl PolicyEvents {
                     let series = Series {
                         event,
                         due_at,
+                        renew_after: RENEW / 2 + delay(node, object, RENEW),
                         refusal: None,
                     };
                     self.series.insert(object.to_owned(), series);
@@ -117,7 +122,7 @@ impl PolicyEvents {
     /// `event` exists at the API server, or its policy does not.
     pub fn written(&mut self, event: &PolicyEvent, now: Instant) {
         for series in self.of(event) {
-            series.due_at = now + RENEW;
+            series.due_at = now + std::mem::replace(&mut series.renew_after, RENEW);
             series.refusal = None;
         }
     }
@@ -201,7 +206,7 @@ mod tests {
         let both = ["ClusterNetworkPolicy /admin", "NetworkPolicy shop/db"];
         assert_eq!(names(&mut events, later), both);
         events.observe(&problems, "n1", later);
-        assert_eq!(events.due_at(), Some(later + RENEW));
+        assert!(events.due_at() >= Some(later + RENEW / 2));
         problems[0] = problem("NetworkPolicy shop/db", "c");
         events.observe(&problems, "n1", later);
         assert_eq!(names(&mut events, later + SETTLED + SPREAD), both[1..]);
@@ -215,14 +220,42 @@ mod tests {
         let problems = [problem("NetworkPolicy shop/db", "a")];
         let mut now = start + SETTLED + SPREAD;
         events.observe(&problems, "n1", start);
+        let mut pauses = Vec::new();
         for _ in 0..5 {
             assert_eq!(names(&mut events, now), ["NetworkPolicy shop/db"]);
-            assert_eq!(events.due(now + RENEW - Duration::from_secs(1)), None);
-            now += RENEW;
+            let next = events.due_at().unwrap();
+            pauses.push(next - now);
+            now = next;
             events.observe(&problems, "n1", now);
         }
+        assert!((RENEW / 2..RENEW * 3 / 2).contains(&pauses[0]));
+        assert_eq!(pauses[1..], [RENEW; 4]);
         events.observe(&[], "n1", now);
         assert_eq!(events.due_at(), None);
+    }
+
+    /// All of them have the problem at the same moment.
+    #[test]
+    fn the_nodes_spread_the_later_attempts_over_the_half_hour() {
+        let start = Instant::now();
+        let third = |node: usize| {
+            let mut events = PolicyEvents::default();
+            let problems = [problem("NetworkPolicy shop/db", "a")];
+            events.observe(&problems, &format!("n{node}"), start);
+            for _ in 0..2 {
+                let now = events.due_at().unwrap();
+                assert_eq!(names(&mut events, now).len(), 1);
+            }
+            events.due_at().unwrap()
+        };
+        let mut attempts: Vec<Instant> = (0..1000).map(third).collect();
+        attempts.sort();
+        let of_a_minute = |first: &Instant| {
+            let minute = *first..*first + Duration::from_secs(60);
+            attempts.iter().filter(|at| minute.contains(*at)).count()
+        };
+        let most = attempts.iter().map(of_a_minute).max().unwrap();
+        assert!(most < 80, "{most} of 1000 in a minute");
     }
 
     #[test]
@@ -256,11 +289,17 @@ mod tests {
         let first = turns.into_iter().find(|turn| turn.namespace == "full");
         let first = first.unwrap();
         let mut pauses = Vec::new();
-        while events.due_at().unwrap() < start + RENEW {
+        while pauses.len() < 8 {
             let next = events.due_at().unwrap();
+            match events.due(next).unwrap() {
+                event if event == first => {}
+                other => {
+                    events.written(&other, next);
+                    continue;
+                }
+            }
             pauses.push((next - now).as_secs());
             now = next;
-            assert_eq!(events.due(now), Some(first.clone()));
             events.refused(&first, Some("exceeded quota"), now);
         }
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 600]);
