@@ -258,7 +258,9 @@ impl<K: Kind> Session<K> {
         }
         match failure {
             // The credentials or the address may have changed.
-            Failure::Unauthorized { .. } | Failure::Unreachable { .. } => self.client.reconnect(),
+            Failure::Unauthorized { .. }
+            | Failure::Credentials { .. }
+            | Failure::Unreachable { .. } => self.client.reconnect(),
             // They may be those of another user, or of another server, which may be no API
             // server, or say nothing at all.
             _ => self.client.reconnect_if_changed(),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::{error::Error, fmt::Display, time::Duration};
 
 use http::{HeaderValue, Uri};
+use kube::client::AuthError;
 use tweed_core::text::one_line;
 
 use crate::kind::Kind;
@@ -58,6 +59,8 @@ pub enum Failure {
     },
     #[error("the API server {url} cannot be reached: {why}")]
     Unreachable { url: String, why: String },
+    #[error("the credentials for the API server {url} cannot be had: {why}")]
+    Credentials { url: String, why: String },
     #[error("the API server {url} did not answer within {seconds} s")]
     Silent { url: String, seconds: u64 },
     /// The connection of a running watch was lost.
@@ -88,7 +91,7 @@ impl Failure {
             Self::Answered { code, .. } => (400..500).contains(code) && *code != 429,
             Self::Forbidden { .. } | Self::Unauthorized { .. } | Self::Garbage { .. } => true,
             Self::Kubeconfig { .. } | Self::InCluster { .. } | Self::Proxy { .. } => true,
-            Self::Request { .. } => true,
+            Self::Credentials { .. } | Self::Request { .. } => true,
             _ => false,
         }
     }
@@ -185,9 +188,13 @@ impl Failure {
         }
     }
 
+    /// The server cannot be reached, or is not asked for want of credentials.
     pub(crate) fn unreachable(url: &str, error: &kube::Error) -> Self {
         let (url, why) = (url.to_owned(), chain(error));
-        Self::Unreachable { url, why }
+        match is_of_credentials(error) {
+            true => Self::Credentials { url, why },
+            false => Self::Unreachable { url, why },
+        }
     }
 
     /// The failure that a status describes.
@@ -219,11 +226,24 @@ fn chain(error: &dyn Error) -> String {
     while let Some(error) = next {
         let text = error.to_string();
         // Many errors repeat the message of their source.
-        messages.retain(|earlier| !earlier.contains(&text));
-        messages.push(text);
+        if !messages.iter().any(|earlier| earlier.contains(&text)) {
+            messages.push(text);
+        }
         next = error.source();
     }
     one_line(&messages.join(": "))
+}
+
+/// Whether an error or one of its sources is that the credentials cannot be had.
+fn is_of_credentials(error: &kube::Error) -> bool {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if error.is::<AuthError>() {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }
 
 #[cfg(test)]

@@ -64,3 +64,35 @@ async fn the_line_end_after_a_token_in_a_file_is_no_part_of_it() {
     assert_eq!(server.credentials().last().unwrap(), "Bearer second");
     watched.end().await;
 }
+
+#[tokio::test]
+async fn credentials_that_cannot_be_had_are_named_with_their_file_or_program() {
+    let (_server, cluster) = server_for("given").await;
+    let mut watched = Watched::<Node>::without_kubeconfig();
+    let folder = watched.folder.path().to_owned();
+    let exec = |command: &str| {
+        json!({
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": command,
+            "interactiveMode": "Never",
+        })
+    };
+    for (user, named) in [
+        (json!({"tokenFile": folder.join("none")}), "/none"),
+        (json!({"exec": exec("/no/such/plugin")}), "auth exec"),
+        (json!({"exec": exec("/bin/false")}), "/bin/false"),
+    ] {
+        write_kubeconfig_as(&folder, cluster.clone(), user);
+        let of_credentials =
+            |event: &Event<Node>| matches!(event, Event::Lost(loss) if loss.reason.contains(named));
+        let seen = watched.until(of_credentials).await;
+        let Some(Event::Lost(loss)) = seen.last() else {
+            panic!("{seen:?}");
+        };
+        let begins = loss
+            .reason
+            .starts_with("the credentials for the API server http://");
+        assert!(begins, "{loss:?}");
+    }
+    watched.end().await;
+}
