@@ -90,6 +90,12 @@ pub fn set_to(path: &str) -> Option<i32> {
     }
 }
 
+/// The name of the sysctl at `path` below `/proc/sys`, as sysctl(8) writes it.
+#[must_use]
+pub fn name(path: &str) -> String {
+    path.replace('.', "\0").replace('/', ".").replace('\0', "/")
+}
+
 /// The file of the sysctl at `path` below `/proc/sys`, if `net_dir` is the folder of
 /// `/proc/sys/net`.
 #[must_use]

@@ -253,6 +253,8 @@ fn foreign_objects_stay() -> Result<(), LabError> {
     // Links and networks of others may need forwarding.
     let kept = "ip_forward at 1: others may rely on it (other.1, 87-podman.conflist)";
     assert!(printed.contains(kept), "{printed}");
+    let values = node.cluster[1].node.run_dir().join("sysctls.json");
+    fs::remove_file(values).unwrap();
     let netns = node.cluster[1].node.netns();
     netns.set_sysctl("ipv4/ip_forward", "0")?;
     node.is_as_before()

@@ -164,7 +164,7 @@ fn find(asked: &CheckArgs) -> Result<Vec<Finding>, InstallError> {
             "kernel",
             kernel::features(&asked.nft, &places.run_dir, vxlan),
         ),
-        ("sysctl", sysctls::find(&places.sysctl_dir)),
+        ("sysctl", sysctls::find(&places)),
         ("mtu", underlay::find()),
         ("vxlan", vxlan::find(vxlan)),
         (

@@ -1,11 +1,15 @@
 //! The sysctls that tweed sets, and those that it depends on.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::sysctl::{FOUND, name, place};
 
-use super::{Outcome, ok};
+use super::{Outcome, incomplete, ok};
+use crate::places::Places;
+use crate::uninstall::sysctls::read;
 
 /// The state of a sysctl that the agent sets to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +19,8 @@ struct Forwarding {
     writable: bool,
 }
 
-pub(super) fn find(sysctl_dir: &Path) -> Vec<Outcome> {
+pub(super) fn find(places: &Places) -> Vec<Outcome> {
+    let sysctl_dir = &places.sysctl_dir;
     let forwarding = |name, path: &str| {
         let path = sysctl_dir.join(path);
         let value = fs::read_to_string(&path).ok()?;
@@ -38,7 +43,30 @@ pub(super) fn find(sysctl_dir: &Path) -> Vec<Outcome> {
         fs::read_to_string(path).ok()?.trim().parse().ok()
     };
     findings.extend(judge_rp_filter(filter("all"), filter("default")));
+    let file = places.run_dir.join(FOUND);
+    match read(&file) {
+        Ok(before) => findings.extend(changed(&before, sysctl_dir, &file)),
+        Err(error) => findings.push(incomplete(&file.display().to_string(), error.to_string())),
+    }
     findings
+}
+
+/// Names the sysctls of the `file` that have another value than `before` tweed. Where tweed
+/// was uninstalled, it is of forwarding, which others may have relied on then.
+fn changed(before: &BTreeMap<String, String>, sysctl_dir: &Path, file: &Path) -> Option<Outcome> {
+    let differs = |(path, before): (&String, &String)| {
+        let now = fs::read_to_string(place(sysctl_dir, path)).ok()?;
+        let now = now.trim();
+        (now != before).then(|| format!("{} was {before} and is {now}", name(path)))
+    };
+    let changed: Vec<String> = before.iter().filter_map(differs).collect();
+    (!changed.is_empty()).then(|| {
+        ok(format!(
+            "before tweed {}; `tweed-install uninstall` restores that by {}",
+            changed.join(", "),
+            file.display()
+        ))
+    })
 }
 
 fn judge_ipv4(found: Option<Forwarding>) -> Outcome {

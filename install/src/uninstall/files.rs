@@ -7,6 +7,7 @@ use tweed_core::agent_state::POLICY_FILE;
 use tweed_core::paths::{AGENT_LOCK, CONFLIST, NODES_KEPT};
 use tweed_core::{leaving, sysctl::FOUND};
 
+use super::sysctls::Values;
 use crate::journal::{Action, Journal};
 use crate::{
     displaced::names,
@@ -99,8 +100,8 @@ fn remove_unedited(file: &Installed, journal: &mut Journal<'_>) {
 }
 
 /// Removes the state. The lock is removed last: until then no agent starts. The
-/// file of sysctls stays if one of them was not restored.
-pub(super) fn remove_run_dir(run_dir: &Path, with_sysctls: bool, journal: &mut Journal<'_>) {
+/// file of sysctls stays while something is left to do with its `values`.
+pub(super) fn remove_run_dir(run_dir: &Path, values: Values, journal: &mut Journal<'_>) {
     let Some(names) = journal.checked(names(run_dir)) else {
         return;
     };
@@ -112,10 +113,17 @@ pub(super) fn remove_run_dir(run_dir: &Path, with_sysctls: bool, journal: &mut J
     }
     let there = |name: &str| names.iter().any(|found| found == name);
     let found = run_dir.join(FOUND);
-    if there(FOUND) && (with_sysctls || journal.is_rehearsal()) {
-        remove(&found, journal);
-    } else if there(FOUND) {
-        journal.kept(found.display(), "a sysctl has not been restored yet");
+    match values {
+        _ if !there(FOUND) => {}
+        Values::Restored => remove(&found, journal),
+        Values::NotRestored => {
+            journal.kept(found.display(), "a sysctl has not been restored yet");
+        }
+        Values::NeededLater => journal.kept(
+            found.display(),
+            "it has the values from before tweed of forwarding and what belongs to it. Until the \
+             next boot, an uninstall that finds nobody who may rely on forwarding restores them",
+        ),
     }
     if there(AGENT_LOCK) {
         remove(&run_dir.join(AGENT_LOCK), journal);

@@ -12,7 +12,7 @@ mod files;
 mod kernel;
 mod others;
 mod pods;
-mod sysctls;
+pub(crate) mod sysctls;
 
 use std::fs;
 
@@ -63,9 +63,9 @@ pub fn run(asked: &UninstallArgs, journal: &mut Journal<'_>) -> Result<(), Insta
     remove_conflist(&places, journal, left)?;
     files::remove_plugins(&places.cni_bin_dir, journal);
     let had_objects = kernel::remove(journal);
-    let sysctls_are_restored = sysctls::restore(&places, asked.restore_cni, journal);
+    let values = sysctls::restore(&places, asked.restore_cni, journal);
     files::remove_host_install(&places, journal);
-    files::remove_run_dir(&places.run_dir, sysctls_are_restored, journal);
+    files::remove_run_dir(&places.run_dir, values, journal);
     drop(lock);
     files::remove_environment(&places, journal);
     if asked.restore_cni {

@@ -1,12 +1,12 @@
 //! Restores the machine's sysctls to the values that the agent found, if they still
 //! have the values that the agent set. Forwarding is not switched off where others may rely on
-//! it.
+//! it: then the file with the values stays, for an uninstallation that finds nobody who does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tweed_core::sysctl::{FORWARDING_V6, FOUND, Switched, place, set_to, switched};
+use tweed_core::sysctl::{FORWARDING_V6, FOUND, Switched, name, place, set_to, switched};
 
 use super::others;
 use crate::journal::{Action, Journal};
@@ -16,7 +16,6 @@ const NOT_OURS: &str = "tweed does not set it";
 const AS_BEFORE: &str = "it has the value from before";
 const CHANGED: &str = "somebody else has changed it since";
 
-const WITH_FORWARDING: &str = "it belongs to forwarding, which stays on";
 /// Forwarding is off.
 const OFF: i32 = 0;
 
@@ -37,12 +36,22 @@ struct Remembered<'a> {
     now: String,
 }
 
-/// Restores all of them. Returns whether nothing is left to do, so that the file
-/// can be removed.
-pub(super) fn restore(places: &Places, restore_cni: bool, journal: &mut Journal<'_>) -> bool {
+/// What has become of the values of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Values {
+    /// They are restored, or somebody else has changed them: nobody needs the file.
+    Restored,
+    /// Some of them could not be restored.
+    NotRestored,
+    /// Forwarding stays on, and they are for when nobody relies on it any more.
+    NeededLater,
+}
+
+/// Restores all of them.
+pub(super) fn restore(places: &Places, restore_cni: bool, journal: &mut Journal<'_>) -> Values {
     let file = places.run_dir.join(FOUND);
     let Some(found) = journal.checked(read(&file)) else {
-        return false;
+        return Values::NotRestored;
     };
     let mut all = true;
     // All are read before one is written: writing forwarding changes others.
@@ -58,13 +67,16 @@ pub(super) fn restore(places: &Places, restore_cni: bool, journal: &mut Journal<
     let mut switched_off = BTreeSet::new();
     let mut stays_on = BTreeSet::new();
     let Some(others) = journal.checked(others::find(places, restore_cni)) else {
-        return false;
+        return Values::NotRestored;
     };
     for one in &remembered {
         if stays_on.contains(switch_of(one.path)) && one.now != one.before {
             journal.kept(
                 format_args!("sysctl {} at {}", one.path, one.now),
-                WITH_FORWARDING,
+                format_args!(
+                    "it belongs to forwarding, which stays on; before tweed it was {}",
+                    one.before
+                ),
             );
             continue;
         }
@@ -92,7 +104,11 @@ pub(super) fn restore(places: &Places, restore_cni: bool, journal: &mut Journal<
             Decision::Keep(why) => journal.kept(format_args!("sysctl {path} at {}", one.now), why),
         }
     }
-    all
+    match (all || journal.is_rehearsal(), stays_on.is_empty()) {
+        (false, _) => Values::NotRestored,
+        (true, false) => Values::NeededLater,
+        (true, true) => Values::Restored,
+    }
 }
 
 /// `None` if it no longer exists because its link was removed.
@@ -114,9 +130,10 @@ fn look<'a>(
 /// Why forwarding stays on, and how to switch it off.
 fn relied_on(path: &str, others: &[String]) -> String {
     format!(
-        "others may rely on it ({}); set it by hand: sysctl -w {}={OFF}",
+        "others may rely on it ({}); once they do not, run uninstall again, or set it by hand: \
+         sysctl -w {}={OFF}",
         others.join(", "),
-        path.replace('/', ".")
+        name(path)
     )
 }
 
@@ -166,7 +183,8 @@ fn decide_switched(before: &str, now: &str, how: Switched, switched_off: bool) -
     }
 }
 
-fn read(file: &Path) -> Result<BTreeMap<String, String>, InstallError> {
+/// The values from before, by path below `/proc/sys`; none where there is no file.
+pub(crate) fn read(file: &Path) -> Result<BTreeMap<String, String>, InstallError> {
     let Some(bytes) = InstallError::if_exists("read", file, fs::read(file))? else {
         return Ok(BTreeMap::new());
     };

@@ -104,14 +104,29 @@ fn forwarding_that_others_rely_on_stays() {
                 said.contains("sysctl -w net.ipv6.conf.all.forwarding=0"),
                 "{said}"
             );
-        } else {
-            let values = [
-                now("ipv4/ip_forward"),
-                now(v6),
-                now("ipv6/conf/eth0/accept_ra"),
-            ];
-            assert_eq!(values, ["0", "0", "1"], "{said}");
+            let belongs = "kept sysctl net/ipv6/conf/eth0/accept_ra at 2: it belongs to \
+                           forwarding, which stays on; before tweed it was 1";
+            assert!(said.contains(belongs), "{said}");
+            // The values from before are there for when nobody relies on it.
+            assert!(
+                said.contains("it has the values from before tweed"),
+                "{said}"
+            );
+            assert_eq!(node.read("/run/tweed/sysctls.json"), found);
+            let checked = node.run(&["check", words[1], words[2]]).stdout;
+            assert!(
+                checked.contains("net.ipv4.ip_forward was 0 and is 1"),
+                "{checked}"
+            );
+            std::fs::remove_file(node.path(&format!("/etc/cni/net.d/{config}"))).unwrap();
+            node.run(&words).succeeds();
         }
+        let values = [
+            now("ipv4/ip_forward"),
+            now(v6),
+            now("ipv6/conf/eth0/accept_ra"),
+        ];
+        assert_eq!(values, ["0", "0", "1"], "{said}");
         assert!(!node.path("/run/tweed").exists(), "{said}");
     }
 }

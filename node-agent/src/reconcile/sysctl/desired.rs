@@ -6,7 +6,7 @@ use tweed_core::family::Family;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::sysctl::{
     ACCEPT_RA, ACCEPT_RA_ALWAYS, ACCEPT_RA_DEFAULT, FORWARDING_DEFAULT_V4, FORWARDING_V6,
-    IP_FORWARD,
+    IP_FORWARD, name,
 };
 use tweed_netlink::{link::Link, owned};
 use tweed_planner::overlay::Network;
@@ -78,11 +78,6 @@ impl Sysctl {
     pub fn name(&self) -> String {
         name(&self.path)
     }
-}
-
-/// The name of the sysctl at `path` below `/proc/sys`, as sysctl(8) writes it.
-fn name(path: &str) -> String {
-    path.replace('.', "\0").replace('/', ".").replace('\0', "/")
 }
 
 /// What new links take, and who forwards IPv6. None for what the kernel does not have,
