@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use serde_json::Value;
 use tweed_core::problem::{Problem, ProblemKind};
 
 /// A problem for each config in `folder` that a runtime takes before `own`.
@@ -43,6 +44,20 @@ pub fn is_config(name: &str) -> bool {
         .any(|end| name.ends_with(end))
 }
 
+/// Whether a config calls the plugin `loopback` and no other one, as CRI-O installs it: it
+/// is no network, and no packet of it leaves its pod. Not of a file that cannot be read.
+#[must_use]
+pub fn is_loopback(content: &[u8]) -> bool {
+    let is_one = |plugin: &Value| plugin.get("type").and_then(Value::as_str) == Some("loopback");
+    match serde_json::from_slice::<Value>(content) {
+        Ok(config) => match config.get("plugins").and_then(Value::as_array) {
+            Some(plugins) => !plugins.is_empty() && plugins.iter().all(is_one),
+            None => is_one(&config),
+        },
+        Err(_) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +81,24 @@ mod tests {
             .collect();
         let path = |name: &str| dir.path().join(name).display().to_string();
         assert_eq!(named, [path("05-cilium.conflist"), path("10-flannel.conf")]);
+    }
+
+    #[test]
+    fn only_a_config_of_nothing_but_loopback_is_no_network() {
+        for (content, expected) in [
+            (r#"{"type": "loopback"}"#, true),
+            (r#"{"plugins": [{"type": "loopback"}]}"#, true),
+            (
+                r#"{"plugins": [{"type": "loopback"}, {"type": "bridge"}]}"#,
+                false,
+            ),
+            (r#"{"plugins": []}"#, false),
+            (r#"{"type": "bridge"}"#, false),
+            ("{}", false),
+            ("", false),
+        ] {
+            assert_eq!(is_loopback(content.as_bytes()), expected, "{content}");
+        }
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Who else on this machine may rely on forwarding: it may have found it on when it came, and
 //! so have left it alone.
 
+use std::fs;
+use std::path::Path;
+
 use tweed_core::paths::CONFLIST;
 use tweed_diagnosis::cni_configs;
 use tweed_netlink::link::{self, Link};
@@ -42,7 +45,7 @@ const KINDS: [&str; 22] = [
 /// ones come back.
 pub(super) fn find(places: &Places, restore_cni: bool) -> Result<Vec<String>, InstallError> {
     let mut found = links()?;
-    found.extend(configs(&names(&places.cni_conf_dir)?, restore_cni));
+    found.extend(configs(&places.cni_conf_dir, restore_cni)?);
     Ok(found)
 }
 
@@ -71,13 +74,19 @@ fn forwarding(links: &[Link], routes: &[Route]) -> Vec<String> {
     found.map(|link| link.name.clone()).collect()
 }
 
-fn configs(names: &[String], restore_cni: bool) -> Vec<String> {
-    let is_other = |name: &&String| {
-        let displaced = name.strip_suffix(SUFFIX).filter(|_| restore_cni);
-        let name = displaced.unwrap_or(name);
-        cni_configs::is_config(name) && name != CONFLIST
+fn configs(folder: &Path, restore_cni: bool) -> Result<Vec<String>, InstallError> {
+    let is_loopback = |name: &String| {
+        let content = fs::read(folder.join(name));
+        content.is_ok_and(|content| cni_configs::is_loopback(&content))
     };
-    names.iter().filter(is_other).cloned().collect()
+    let is_other = |name: &String| {
+        let displaced = name.strip_suffix(SUFFIX).filter(|_| restore_cni);
+        let config = displaced.unwrap_or(name);
+        cni_configs::is_config(config) && config != CONFLIST && !is_loopback(name)
+    };
+    let mut names = names(folder)?;
+    names.retain(is_other);
+    Ok(names)
 }
 
 #[cfg(test)]
@@ -135,8 +144,14 @@ mod tests {
             "87-podman.conflist",
             "notes.txt",
         ];
-        let names = names.map(str::to_owned);
-        assert_eq!(configs(&names, false), ["87-podman.conflist"]);
-        assert_eq!(configs(&names, true), [names[0].as_str(), &names[2]]);
+        let folder = tempfile::tempdir().unwrap();
+        for name in names {
+            fs::write(folder.path().join(name), "{}").unwrap();
+        }
+        let loopback = folder.path().join("200-loopback.conflist");
+        fs::write(loopback, r#"{"plugins": [{"type": "loopback"}]}"#).unwrap();
+        let found = |restore_cni| configs(folder.path(), restore_cni).unwrap();
+        assert_eq!(found(false), ["87-podman.conflist"]);
+        assert_eq!(found(true), [names[0], names[2]]);
     }
 }

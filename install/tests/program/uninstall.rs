@@ -79,11 +79,15 @@ fn forwarding_that_others_rely_on_stays() {
         (docker, "notes.txt", Some("(docker0)")),
         ("true", "87-podman.conflist", Some("(87-podman.conflist)")),
         ("ip link add docker0 type bridge", "notes.txt", None),
+        ("true", "200-loopback.conflist", None),
         (uplink, "notes.txt", None),
     ] {
         let node = Node::new();
         node.write("/run/tweed/sysctls.json", found);
-        node.write(&format!("/etc/cni/net.d/{config}"), "{}");
+        let kind = config.contains("loopback").then_some("loopback");
+        let kind = kind.unwrap_or("bridge");
+        let content = format!(r#"{{"plugins": [{{"type": "{kind}"}}]}}"#);
+        node.write(&format!("/etc/cni/net.d/{config}"), &content);
         for (path, value) in sysctls {
             node.write(&format!("/sysctls/{path}"), value);
         }
