@@ -87,6 +87,14 @@ pub struct ServesServices {
     pub services: bool,
 }
 
+/// The part of `agent.json` by which `tweed-install` knows what pods have.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+pub struct PodCidrs {
+    /// See [`AgentState::pod_cidrs`].
+    #[serde(default, rename = "podCIDRs")]
+    pub pod_cidrs: Vec<IpNetwork>,
+}
+
 /// The part of `agent.json` by which STATUS answers. It can be read from the file
 /// of an agent of another version: only `ready` must be there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,6 +156,8 @@ mod tests {
         assert_eq!(serde_json::from_str::<Readiness>(&text).unwrap(), readiness);
         let serves: ServesServices = serde_json::from_str(&text).unwrap();
         assert!(serves.services);
+        let pods: PodCidrs = serde_json::from_str(&text).unwrap();
+        assert_eq!(pods.pod_cidrs, state.pod_cidrs);
         state.mtu = None;
         (state.services, state.earlier_services) = (false, true);
         let text = serde_json::to_string(&state).unwrap();

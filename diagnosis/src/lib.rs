@@ -18,4 +18,4 @@ mod probe;
 pub mod service_proxy;
 mod walk;
 
-pub use probe::Vxlan;
+pub use probe::{Packets, Vxlan};

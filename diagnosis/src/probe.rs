@@ -1,8 +1,19 @@
 //! The imaginary packets that are sent through the rules of others, and how it is
 //! said that they are dropped.
 
+use std::collections::BTreeSet;
+
 use tweed_core::ownership::LINK_PREFIX;
 use tweed_core::{family::Family, problem::ProblemKind};
+
+/// The packets that the rules of others have to let pass.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Packets {
+    /// The families of pods' addresses: what drops packets of another one harms no pod.
+    pub pods: BTreeSet<Family>,
+    /// Those of the overlay, where there is one.
+    pub vxlan: Option<Vxlan>,
+}
 
 /// The VXLAN packets of other nodes, as far as they are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,14 +118,17 @@ impl Hook {
         }
     }
 
-    /// The packets that have to pass the chains of `family` there; of both families
+    /// Those of `packets` that have to pass the chains of `family` there; of both families
     /// where none is given.
-    pub(crate) fn probes(self, vxlan: Option<Vxlan>, family: Option<Family>) -> Vec<Probe> {
-        let is_met = |vxlan: &Vxlan| family.is_none_or(|family| family == vxlan.family);
-        let vxlan = vxlan.filter(is_met);
+    pub(crate) fn probes(self, packets: &Packets, family: Option<Family>) -> Vec<Probe> {
+        let is_met = |of: Family| family.is_none_or(|family| family == of);
+        let vxlan = packets.vxlan.filter(|vxlan| is_met(vxlan.family));
         match self {
             Self::Input => vxlan.map(Probe::VxlanIn).into_iter().collect(),
-            Self::Forward => vec![Probe::FromPod, Probe::ToPod],
+            Self::Forward if packets.pods.iter().any(|of| is_met(*of)) => {
+                vec![Probe::FromPod, Probe::ToPod]
+            }
+            Self::Forward => Vec::new(),
             Self::Output => vxlan.map(Probe::VxlanOut).into_iter().collect(),
         }
     }

@@ -3,7 +3,7 @@
 //! Input: 4 or 6 for the family, the answer to `IPT_SO_GET_INFO`, the rules.
 
 use tweed_core::family::Family;
-use tweed_diagnosis::{Vxlan, iptables_legacy::drops_of};
+use tweed_diagnosis::{Packets, Vxlan, iptables_legacy::drops_of};
 
 /// Bytes of `struct ipt_getinfo`.
 const INFO: usize = 84;
@@ -19,8 +19,11 @@ pub fn check(input: &[u8]) {
         _ => Family::V4,
     };
     let (info, entries) = table.split_at(INFO.min(table.len()));
-    let vxlan = Vxlan { port: 8472, family };
-    let problems = drops_of(family, info, entries.to_vec(), Some(vxlan));
+    let packets = Packets {
+        pods: [family].into(),
+        vxlan: Some(Vxlan { port: 8472, family }),
+    };
+    let problems = drops_of(family, info, entries.to_vec(), &packets);
     assert!(problems.len() <= 3, "{problems:?}");
     for problem in problems {
         assert!(problem.cure.contains("-legacy -I "), "{problem}");

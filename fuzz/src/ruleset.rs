@@ -7,7 +7,7 @@
 use std::convert::Infallible;
 
 use tweed_core::family::Family;
-use tweed_diagnosis::{Vxlan, nf_tables};
+use tweed_diagnosis::{Packets, Vxlan, nf_tables};
 use tweed_netlink::answer::{decode_object, messages};
 use tweed_netlink::nf::object::{
     CHAIN_NAME, NEW_CHAIN, NEW_ELEMENTS, NEW_RULE, NEW_TABLE, RULE_CHAIN, SET_NAME, TABLE_NAME,
@@ -39,8 +39,11 @@ pub fn check(input: &[u8]) {
         0 => Dump::read(rest),
         _ => Dump::of(made::ruleset(rest)),
     };
-    let vxlan = Some(Vxlan { port: 8472, family });
-    let Ok(problems) = nf_tables::drops(&mut dump, vxlan);
+    let packets = Packets {
+        pods: [family].into(),
+        vxlan: Some(Vxlan { port: 8472, family }),
+    };
+    let Ok(problems) = nf_tables::drops(&mut dump, &packets);
     let bound = dump.chains.len() * PACKETS * MAX_CHAINS * DEEPEST;
     assert!(dump.reads <= bound, "{} reads of rules", dump.reads);
     for problem in &problems {
@@ -51,7 +54,7 @@ pub fn check(input: &[u8]) {
         assert!(dump.chains.iter().any(names), "{problem}");
         assert!(!problem.cure.is_empty());
     }
-    let Ok(again) = nf_tables::drops(&mut dump, vxlan);
+    let Ok(again) = nf_tables::drops(&mut dump, &packets);
     assert_eq!(again, problems);
 }
 

@@ -17,7 +17,7 @@ use std::{fs, io};
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-use crate::probe::{self, Hook, Vxlan};
+use crate::probe::{self, Hook, Packets};
 use rules::{BaseChain, Layout, Table};
 use tweed_core::{family, problem::Problem};
 
@@ -80,16 +80,16 @@ const FAMILIES: [Family; 2] = [
     },
 ];
 
-/// What the tables of the calling thread's network namespace drop of what pods send or
-/// get, and of such VXLAN packets: a problem for each chain.
+/// What the tables of the calling thread's network namespace drop of such packets: a problem
+/// for each chain.
 ///
 /// # Errors
 /// The kernel cannot be asked.
-pub fn drops(vxlan: Option<Vxlan>) -> Result<Vec<Problem>, Error> {
+pub fn drops(packets: &Packets) -> Result<Vec<Problem>, Error> {
     let mut problems = Vec::new();
     for family in &FAMILIES {
         if let Some((info, entries)) = family.read(FILTER)? {
-            problems.extend(drops_of(family.family, &info, entries, vxlan));
+            problems.extend(drops_of(family.family, &info, entries, packets));
         }
     }
     Ok(problems)
@@ -119,7 +119,7 @@ pub fn drops_of(
     version: family::Family,
     info: &[u8],
     entries: Vec<u8>,
-    vxlan: Option<Vxlan>,
+    packets: &Packets,
 ) -> Vec<Problem> {
     let family = match version {
         family::Family::V4 => &FAMILIES[0],
@@ -127,7 +127,7 @@ pub fn drops_of(
     };
     let layout = family.layout;
     let table = Table { layout, entries };
-    let judge = |hook| family.judge(&table, info, hook, vxlan);
+    let judge = |hook| family.judge(&table, info, hook, packets);
     Hook::ALL.into_iter().filter_map(judge).collect()
 }
 
@@ -175,13 +175,7 @@ impl Family {
         }
     }
 
-    fn judge(
-        &self,
-        table: &Table,
-        info: &[u8],
-        hook: Hook,
-        vxlan: Option<Vxlan>,
-    ) -> Option<Problem> {
+    fn judge(&self, table: &Table, info: &[u8], hook: Hook, packets: &Packets) -> Option<Problem> {
         let offset = |of: usize| {
             let place = of + usize::try_from(hook.number()).ok()? * 4;
             usize::try_from(rules::number(info, place)?).ok()
@@ -190,7 +184,7 @@ impl Family {
             first: offset(FIRST)?,
             policy: offset(POLICY)?,
         };
-        let probes = hook.probes(vxlan, Some(self.family));
+        let probes = hook.probes(packets, Some(self.family));
         let is_dropped = |probe| Ok::<_, Infallible>(table.drops(base, probe));
         let Ok(dropped) = probe::dropped(&probes, is_dropped);
         let dropped = dropped?;

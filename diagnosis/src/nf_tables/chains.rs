@@ -7,7 +7,7 @@
 //! accept both by the link's name (`tw*`) or group alone: as the cures do, in the chain
 //! itself or in one that every packet passes through. A chain at the hook input or
 //! output is reported if no rule accepts, and none may accept, the VXLAN packets of other
-//! nodes or to them.
+//! nodes or to them. A chain for a family that no pod has, or not the overlay, is left out.
 //!
 //! A table that is dormant (`flags dormant`) filters nothing: its chains are left out.
 
@@ -24,7 +24,7 @@ use tweed_netlink::{Error, nf::attributes::number};
 use super::rule::judge;
 use super::set::{self, Elements};
 use super::{hook, is_own};
-use crate::probe::{self, Hook, Probe, Vxlan};
+use crate::probe::{self, Hook, Packets, Probe};
 use crate::walk::{Chains, Rule, Walk};
 
 /// `NF_DROP`.
@@ -49,13 +49,13 @@ impl Chain {
     }
 
     /// The packets that have to pass it.
-    fn probes(&self, vxlan: Option<Vxlan>) -> Vec<Probe> {
+    fn probes(&self, packets: &Packets) -> Vec<Probe> {
         let family = match self.family {
             FAMILY_IPV4 => Some(Family::V4),
             FAMILY_IPV6 => Some(Family::V6),
             _ => None,
         };
-        self.hook.probes(vxlan, family)
+        self.hook.probes(packets, family)
     }
 }
 
@@ -127,10 +127,7 @@ impl Ruleset for Socket {
 }
 
 /// Looks at all tables but the own one.
-pub(super) fn find<R: Ruleset>(
-    ruleset: &mut R,
-    vxlan: Option<Vxlan>,
-) -> Result<Findings, R::Error> {
+pub(super) fn find<R: Ruleset>(ruleset: &mut R, packets: &Packets) -> Result<Findings, R::Error> {
     let tables = ruleset.tables()?;
     let dormant = tables.iter().filter(|table| is_dormant(table));
     let mut findings = Findings {
@@ -143,7 +140,7 @@ pub(super) fn find<R: Ruleset>(
         if findings.dormant.contains(&table) {
             continue;
         }
-        let (problem, passed) = examine(ruleset, &chain, &chain.probes(vxlan))?;
+        let (problem, passed) = examine(ruleset, &chain, &chain.probes(packets))?;
         findings.problems.extend(problem);
         let name = |name| (chain.family, chain.table.clone(), name);
         findings.chains.extend(passed.into_iter().map(name));

@@ -26,7 +26,7 @@ use tweed_netlink::nf::object::{
 use tweed_netlink::nf::{Membership, Message, Monitor, Notification, Socket};
 use tweed_netlink::{Error, owned};
 
-use crate::probe::{Hook, Vxlan};
+use crate::probe::{Hook, Packets};
 pub use chains::Ruleset;
 use chains::{ChainName, TableName};
 
@@ -41,8 +41,8 @@ pub struct Drops {
     watched: BTreeSet<ChainName>,
     /// The tables that were dormant, whose chains are left out.
     dormant: BTreeSet<TableName>,
-    /// The VXLAN packets that they were asked about.
-    vxlan: Option<Vxlan>,
+    /// The packets that they were asked about.
+    packets: Packets,
     /// What was found when they were looked at.
     problems: Vec<Problem>,
 }
@@ -59,7 +59,7 @@ impl Drops {
             changed: true,
             watched: BTreeSet::new(),
             dormant: BTreeSet::new(),
-            vxlan: None,
+            packets: Packets::default(),
             problems: Vec::new(),
         })
     }
@@ -85,19 +85,18 @@ impl Drops {
         Ok(self.changed)
     }
 
-    /// Other tables' chains that drop what pods send or get, or such VXLAN packets,
-    /// each with its cure. Looks at them only when they have changed since the last
-    /// call, or the question has.
+    /// Other tables' chains that drop such packets, each with its cure. Looks at them only
+    /// when they have changed since the last call, or the question has.
     ///
     /// # Errors
     /// They cannot be read; the next call tries again.
-    pub fn problems(&mut self, vxlan: Option<Vxlan>) -> Result<&[Problem], Error> {
-        if self.drain_notifications()? || self.vxlan != vxlan {
-            let findings = chains::find(&mut self.socket, vxlan)?;
+    pub fn problems(&mut self, packets: &Packets) -> Result<&[Problem], Error> {
+        if self.drain_notifications()? || self.packets != *packets {
+            let findings = chains::find(&mut self.socket, packets)?;
             self.watched = findings.chains;
             self.dormant = findings.dormant;
             self.problems = findings.problems;
-            self.vxlan = vxlan;
+            self.packets = packets.clone();
             self.changed = false;
         }
         Ok(&self.problems)
@@ -138,13 +137,13 @@ impl Drops {
     }
 }
 
-/// What the other tables of `ruleset` drop of what pods send or get, and of such VXLAN
-/// packets: a problem for each chain. [`Drops`] asks the kernel so.
+/// What the other tables of `ruleset` drop of such packets: a problem for each chain.
+/// [`Drops`] asks the kernel so.
 ///
 /// # Errors
 /// The ruleset cannot be read.
-pub fn drops<R: Ruleset>(ruleset: &mut R, vxlan: Option<Vxlan>) -> Result<Vec<Problem>, R::Error> {
-    Ok(chains::find(ruleset, vxlan)?.problems)
+pub fn drops<R: Ruleset>(ruleset: &mut R, packets: &Packets) -> Result<Vec<Problem>, R::Error> {
+    Ok(chains::find(ruleset, packets)?.problems)
 }
 
 impl AsFd for Drops {

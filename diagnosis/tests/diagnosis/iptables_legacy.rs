@@ -1,13 +1,14 @@
 //! The old iptables, of which nf_tables knows nothing.
 
+use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_diagnosis::iptables_legacy;
+use tweed_diagnosis::{Packets, iptables_legacy, nf_tables::Drops};
 
-use crate::VXLAN;
 use crate::lab::Host;
+use crate::packets;
 
 fn drops(host: &Host) -> Vec<Problem> {
-    host.run(|| iptables_legacy::drops(Some(VXLAN)).unwrap())
+    host.run(|| iptables_legacy::drops(&packets()).unwrap())
 }
 
 #[test]
@@ -45,6 +46,24 @@ fn a_policy_that_drops_is_named_until_the_cure_is_typed() {
         host.sh(format!("{program} -I FORWARD -j REJECT"));
         assert_eq!(drops(&host).len(), 1);
     }
+}
+
+/// Who does not use IPv6 closes it, on nodes whose pods have none too.
+#[test]
+fn a_family_that_no_pod_has_may_be_closed() {
+    let host = Host::new();
+    host.sh("ip6tables-legacy -P FORWARD DROP; ip6tables-nft -P FORWARD DROP");
+    assert_eq!(drops(&host).len(), 1);
+    let ipv4 = || Packets {
+        pods: [Family::V4].into(),
+        ..packets()
+    };
+    let found = host.run(move || {
+        let mut found = iptables_legacy::drops(&ipv4()).unwrap();
+        found.extend_from_slice(Drops::open().unwrap().problems(&ipv4()).unwrap());
+        found
+    });
+    assert_eq!(found, []);
 }
 
 #[test]

@@ -8,7 +8,7 @@
 )]
 
 use tweed_core::family::Family;
-use tweed_diagnosis::Vxlan;
+use tweed_diagnosis::{Packets, Vxlan};
 
 mod iptables_legacy;
 #[path = "../../../nft/tests/nft/lab.rs"]
@@ -20,8 +20,14 @@ mod vxlan;
 #[path = "../../../nft/tests/nft/wires.rs"]
 mod wires;
 
-/// The VXLAN packets that the tests ask about.
-const VXLAN: Vxlan = Vxlan {
-    port: 8472,
-    family: Family::V4,
-};
+/// The packets that the tests ask about: those of pods of both families, and of an overlay
+/// over IPv4.
+fn packets() -> Packets {
+    Packets {
+        pods: [Family::V4, Family::V6].into(),
+        vxlan: Some(Vxlan {
+            port: 8472,
+            family: Family::V4,
+        }),
+    }
+}

@@ -9,8 +9,8 @@ use tweed_diagnosis::nf_tables::Drops;
 use tweed_nft::Table;
 use tweed_planner::overlay::desired::Ruleset;
 
-use crate::VXLAN;
 use crate::lab::Host;
+use crate::packets;
 
 mod conditions;
 
@@ -51,7 +51,7 @@ impl Watcher {
         self.host.run(move || {
             let (table, drops) = &mut *state.lock().unwrap();
             table.reconcile(&Ruleset::default(), None, false).unwrap();
-            drops.problems(Some(VXLAN)).unwrap().to_vec()
+            drops.problems(&packets()).unwrap().to_vec()
         })
     }
 

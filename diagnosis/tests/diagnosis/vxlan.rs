@@ -4,8 +4,8 @@
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_diagnosis::{iptables_legacy, nf_tables::Drops};
 
-use crate::VXLAN;
 use crate::lab::Host;
+use crate::packets;
 use crate::wires::{Server, Wires, ruleset, send};
 
 /// The rules of a chain of nftables at the hook input, one a line, and whether they let
@@ -191,9 +191,9 @@ const IPTABLES: &[(&str, bool)] = &[
 fn problems(host: &Host) -> Vec<Problem> {
     host.run(|| {
         let mut problems = Drops::open()
-            .and_then(|mut drops| Ok(drops.problems(Some(VXLAN))?.to_vec()))
+            .and_then(|mut drops| Ok(drops.problems(&packets())?.to_vec()))
             .unwrap();
-        problems.extend(iptables_legacy::drops(Some(VXLAN)).unwrap());
+        problems.extend(iptables_legacy::drops(&packets()).unwrap());
         problems
     })
 }

@@ -3,15 +3,23 @@
 //! continuously. What firewalls are configured to do is looked at as well, since it holds
 //! when they start; but not where their rules drop VXLAN packets already.
 
+use std::collections::BTreeSet;
+use std::fs;
+
+use tweed_core::agent_state::{AGENT_STATE_FILE, PodCidrs};
+use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_diagnosis::{Vxlan, iptables_legacy, nf_tables::Drops};
+use tweed_diagnosis::{Packets, Vxlan, iptables_legacy, nf_tables::Drops};
 use tweed_netlink::Error;
 
 use super::{Outcome, inbound, incomplete, ok};
 use crate::places::Places;
 
 pub(super) fn find(places: &Places, vxlan: Vxlan) -> Vec<Outcome> {
-    let mut findings = live(vxlan);
+    let mut findings = live(&Packets {
+        pods: families(places),
+        vxlan: Some(vxlan),
+    });
     let is_inbound = |problem: &Problem| problem.kind == ProblemKind::InboundDrop;
     let mut problems = findings.iter().filter_map(|finding| finding.as_ref().err());
     if !problems.any(is_inbound) {
@@ -25,16 +33,28 @@ pub(super) fn find(places: &Places, vxlan: Vxlan) -> Vec<Outcome> {
     findings
 }
 
+/// The families of pods' addresses: those of the pod CIDRs that the agent of this machine
+/// has, or both where none is known.
+fn families(places: &Places) -> BTreeSet<Family> {
+    let read = fs::read(places.run_dir.join(AGENT_STATE_FILE)).ok();
+    let state = read.and_then(|text| serde_json::from_slice::<PodCidrs>(&text).ok());
+    let cidrs = state.unwrap_or_default().pod_cidrs;
+    match cidrs.is_empty() {
+        true => [Family::V4, Family::V6].into(),
+        false => cidrs.iter().map(|cidr| Family::of(cidr.ip())).collect(),
+    }
+}
+
 /// What the rules drop that are in the kernel.
-fn live(vxlan: Vxlan) -> Vec<Outcome> {
-    let mut findings = match drops(vxlan) {
+fn live(packets: &Packets) -> Vec<Outcome> {
+    let mut findings = match drops(packets) {
         Ok(problems) => problems.into_iter().map(Err).collect(),
         Err(error) => vec![incomplete(
             "nftables",
             format!("it is not known what other tables drop: {error}"),
         )],
     };
-    match iptables_legacy::drops(Some(vxlan)) {
+    match iptables_legacy::drops(packets) {
         Ok(problems) => findings.extend(problems.into_iter().map(Err)),
         Err(error) => findings.push(incomplete(
             "iptables-legacy",
@@ -44,7 +64,7 @@ fn live(vxlan: Vxlan) -> Vec<Outcome> {
     findings
 }
 
-fn drops(vxlan: Vxlan) -> Result<Vec<Problem>, Error> {
+fn drops(packets: &Packets) -> Result<Vec<Problem>, Error> {
     let mut drops = Drops::open()?;
-    drops.problems(Some(vxlan)).map(<[Problem]>::to_vec)
+    drops.problems(packets).map(<[Problem]>::to_vec)
 }

@@ -144,6 +144,18 @@ fn the_old_iptables_that_drops() {
     complains(&machine(), prepare, &[], "warning firewall", &parts);
 }
 
+/// What pods have, the agent says once it has run here.
+#[test]
+fn a_family_that_no_pod_has_may_be_closed() {
+    let node = machine();
+    let prepare = "ip6tables-nft -P FORWARD DROP";
+    let parts = ["chain FORWARD of table ip6 filter drops"];
+    complains(&node, prepare, &[], "warning firewall", &parts);
+    let state = r#"{"ready": true, "podCIDRs": ["10.244.1.0/24"]}"#;
+    node.write("/run/tweed/agent.json", state);
+    assert_eq!(complaints(&node, prepare, &[]).0, [""; 0]);
+}
+
 #[test]
 fn firewalld_that_takes_no_vxlan() {
     let node = machine();

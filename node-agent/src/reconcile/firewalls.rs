@@ -9,9 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_diagnosis::{Vxlan, iptables_legacy, nf_tables::Drops};
+use tweed_diagnosis::{Packets, Vxlan, iptables_legacy, nf_tables::Drops};
 use tweed_netlink::{Error, nf::Membership};
-use tweed_planner::overlay::desired::VxlanDevice;
+use tweed_planner::overlay::desired::Desired;
 
 use super::outcome::Outcome;
 use super::schedule::{Due, ResyncTarget};
@@ -24,6 +24,8 @@ pub struct FirewallInspector {
     /// What iptables-legacy drops, as last read. Its changes have no
     /// notification, and all its rules have to be read, so that is rare.
     legacy: Vec<Problem>,
+    /// The packets that it was asked about.
+    packets: Packets,
 }
 
 impl FirewallInspector {
@@ -45,33 +47,43 @@ impl FirewallInspector {
     }
 
     /// Reads the rules of other nftables tables where they have changed, if
-    /// `nftables` says so, and those of iptables-legacy when they are due. `device`
-    /// is the planned VXLAN device, where there is one.
-    pub fn inspect(&mut self, nftables: bool, device: Option<&VxlanDevice>, due: Due) -> Outcome {
-        let vxlan = device.map(|device| Vxlan {
-            port: device.port,
-            family: Family::of(device.local),
-        });
+    /// `nftables` says so, and those of iptables-legacy when they are due, or the packets
+    /// are others. Which these are, the plan says; until there is one, there are none.
+    pub fn inspect(&mut self, nftables: bool, plan: Option<&Desired>, due: Due) -> Outcome {
+        let packets = plan.map(packets).unwrap_or_default();
         let mut outcome = Outcome::default();
         if nftables {
-            match self.nftables(vxlan) {
+            match self.nftables(&packets) {
                 Ok(drops) => outcome.problems.extend_from_slice(drops),
                 Err(error) => outcome.fail(unreadable("nf_tables", &error)),
             }
         }
-        if due.has(ResyncTarget::ForeignRules) {
-            self.legacy = iptables_legacy::drops(vxlan)
+        if due.has(ResyncTarget::ForeignRules) || self.packets != packets {
+            self.legacy = iptables_legacy::drops(&packets)
                 .unwrap_or_else(|error| vec![unreadable("iptables-legacy", &error)]);
+            self.packets = packets;
         }
         outcome.problems.extend_from_slice(&self.legacy);
         outcome
     }
 
-    fn nftables(&mut self, vxlan: Option<Vxlan>) -> Result<&[Problem], Error> {
+    fn nftables(&mut self, packets: &Packets) -> Result<&[Problem], Error> {
         match &mut self.nftables {
-            Some(drops) => drops.problems(vxlan),
-            empty => empty.insert(Drops::open()?).problems(vxlan),
+            Some(drops) => drops.problems(packets),
+            empty => empty.insert(Drops::open()?).problems(packets),
         }
+    }
+}
+
+/// The packets of a node with this plan.
+fn packets(plan: &Desired) -> Packets {
+    let vxlan = plan.vxlan.as_ref().map(|device| Vxlan {
+        port: device.port,
+        family: Family::of(device.local),
+    });
+    Packets {
+        pods: plan.forwarding.clone(),
+        vxlan,
     }
 }
 

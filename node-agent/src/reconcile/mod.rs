@@ -339,8 +339,8 @@ impl Reconcilers {
             let routing = self.routing.inspect(network, mirror, &links, due);
             found.add(Step::Routing, routing);
         }
-        let device = network.and_then(|network| network.desired.vxlan.as_ref());
-        let firewalls = self.firewalls.inspect(self.nft.is_open(), device, due);
+        let plan = network.map(|network| &network.desired);
+        let firewalls = self.firewalls.inspect(self.nft.is_open(), plan, due);
         found.add(Step::Firewalls, firewalls);
         self.nft.pause_with(self.firewalls.membership());
         let serves = self.services.is_in_force();

@@ -3,7 +3,7 @@
 use tweed_diagnosis::iptables_legacy;
 
 use super::Watcher;
-use crate::VXLAN;
+use crate::packets;
 
 /// Rules of iptables by conntrack's view of the flow, and which packets they drop: a
 /// pod's opens a flow, and the answers belong to one that is open.
@@ -77,7 +77,7 @@ fn a_rule_of_iptables_by_state_is_for_packets_with_that_state() {
             let clear = format!("{program} -P FORWARD ACCEPT; {program} -F FORWARD");
             watcher.host.sh(format!("{clear}\n{program} {rules}"));
             let mut problems = watcher.problems();
-            let legacy = || iptables_legacy::drops(Some(VXLAN)).unwrap();
+            let legacy = || iptables_legacy::drops(&packets()).unwrap();
             problems.extend(watcher.host.run(legacy));
             let said = problems.iter().map(|problem| {
                 let (_, what) = problem.message.split_once(" drops ").unwrap();
