@@ -17,7 +17,10 @@ const FIREWALLD: [&str; 2] = [
     "/etc/systemd/system/multi-user.target.wants/firewalld.service",
 ];
 const FIREWALLD_CONFIG: &str = "/etc/firewalld/firewalld.conf";
-const FIREWALLD_ZONES: &str = "/etc/firewalld/zones";
+/// Zones that the machine has changed, then zones as they are shipped.
+const FIREWALLD_ZONES: [&str; 2] = ["/etc/firewalld/zones", "/usr/lib/firewalld/zones"];
+/// The same of services.
+const FIREWALLD_SERVICES: [&str; 2] = ["/etc/firewalld/services", "/usr/lib/firewalld/services"];
 const UFW_CONFIG: &str = "/etc/ufw/ufw.conf";
 const UFW_DEFAULTS: &str = "/etc/default/ufw";
 const UFW_RULES: [&str; 2] = ["/etc/ufw/user.rules", "/etc/ufw/user6.rules"];
@@ -29,8 +32,15 @@ pub(super) fn find(places: &Places, port: u16) -> Vec<Outcome> {
         .iter()
         .any(|link| places.on_host(link).is_symlink())
     {
-        let zones = zones(&places.on_host(FIREWALLD_ZONES));
-        findings.push(judge_firewalld(&read(FIREWALLD_CONFIG), &zones, port));
+        let config = read(FIREWALLD_CONFIG);
+        let default = setting(&config, "DefaultZone").unwrap_or("public");
+        let zones = zones(places, default);
+        let service = |name: &str| {
+            let folders = FIREWALLD_SERVICES.iter();
+            let mut files = folders.map(|folder| read(&format!("{folder}/{name}.xml")));
+            files.find(|xml| !xml.is_empty()).unwrap_or_default()
+        };
+        findings.push(judge_firewalld(default, &zones, service, port));
     }
     if setting(&read(UFW_CONFIG), "ENABLED") == Some("yes") {
         let rules: String = UFW_RULES.iter().map(|path| read(path)).collect();
@@ -39,25 +49,41 @@ pub(super) fn find(places: &Places, port: u16) -> Vec<Outcome> {
     findings
 }
 
-/// A zone with a configuration of its own.
+/// A zone of firewalld.
 struct Zone {
     name: String,
     xml: String,
 }
 
-fn zones(folder: &Path) -> Vec<Zone> {
-    let zone = |file: &String| {
+/// The zones that the machine has changed, and the default zone: which of the others are in
+/// use is in no file of firewalld's.
+fn zones(places: &Places, default: &str) -> Vec<Zone> {
+    let [changed, shipped] = FIREWALLD_ZONES.map(|folder| places.on_host(folder));
+    let zone = |folder: &Path, file: &str| {
         let name = file.strip_suffix(".xml")?.to_owned();
         let xml = fs::read_to_string(folder.join(file)).ok()?;
         Some(Zone { name, xml })
     };
-    let names = names(folder).unwrap_or_default();
-    names.iter().filter_map(zone).collect()
+    let names = names(&changed).unwrap_or_default();
+    let mut zones: Vec<Zone> = names
+        .iter()
+        .filter_map(|file| zone(&changed, file))
+        .collect();
+    if !zones.iter().any(|zone| zone.name == default) {
+        zones.extend(zone(&shipped, &format!("{default}.xml")));
+    }
+    zones
 }
 
-fn judge_firewalld(config: &str, zones: &[Zone], port: u16) -> Outcome {
-    let default = setting(config, "DefaultZone").unwrap_or("public");
-    if default == "trusted" || zones.iter().any(|zone| lets_in(zone, port)) {
+/// `service` gives the definition of a service, or nothing.
+fn judge_firewalld(
+    default: &str,
+    zones: &[Zone],
+    service: impl Fn(&str) -> String,
+    port: u16,
+) -> Outcome {
+    let lets_in = |zone: &Zone| lets_in(zone, zone.name == default, &service, port);
+    if default == "trusted" || zones.iter().any(lets_in) {
         return ok(format!("firewalld lets UDP port {port} in"));
     }
     let message = format!(
@@ -71,22 +97,53 @@ fn judge_firewalld(config: &str, zones: &[Zone], port: u16) -> Outcome {
     )))
 }
 
-/// Whether a zone accepts the port, or everything from some source.
-fn lets_in(zone: &Zone, port: u16) -> bool {
-    let mut tags = zone.xml.split('<');
-    let from_somewhere = |tag: &str| {
+/// Whether a zone accepts the port, or everything from some source, or has a rule that may be
+/// meant for the nodes. The default zone has the links that are in no other.
+fn lets_in(zone: &Zone, is_default: bool, service: &impl Fn(&str) -> String, port: u16) -> bool {
+    let tags: Vec<&str> = zone.xml.split('<').collect();
+    let is_from_somewhere = |tag: &&str| {
         tag.starts_with("source ")
             || (tag.starts_with("interface ")
                 && !attribute(tag, "name").is_some_and(|name| name.starts_with("tw")))
     };
-    if zone.name == "trusted" {
-        return tags.any(from_somewhere);
+    let target = tags.iter().find(|tag| tag.starts_with("zone"));
+    let accepts_all =
+        zone.name == "trusted" || target.and_then(|tag| attribute(tag, "target")) == Some("ACCEPT");
+    if accepts_all {
+        return is_default || tags.iter().any(is_from_somewhere);
     }
-    tags.any(|tag| {
-        tag.starts_with("port ")
-            && attribute(tag, "protocol") == Some("udp")
-            && attribute(tag, "port").is_some_and(|ports| covers(ports, '-', port))
-    })
+    // What stands before a rule is the zone's own, and behind its end again.
+    let mut parts = zone.xml.split("<rule");
+    let own = parts.next().unwrap_or_default();
+    let opens = |text: &str| opens(text, service, port);
+    opens(own) == Some(true)
+        || parts.any(|part| {
+            let (rule, own) = part.split_once("</rule>").unwrap_or((part, ""));
+            let accepts = rule.contains("<accept");
+            (accepts && opens(rule) != Some(false)) || opens(own) == Some(true)
+        })
+}
+
+/// Whether the port is among those that the elements of `xml` name; none if they name none.
+fn opens(xml: &str, service: &impl Fn(&str) -> String, port: u16) -> Option<bool> {
+    let names_port = |tag: &str| {
+        let is_udp = attribute(tag, "protocol") == Some("udp");
+        is_udp && attribute(tag, "port").is_some_and(|ports| covers(ports, '-', port))
+    };
+    let one = |tag: &str| match tag.split([' ', '/', '>']).next()? {
+        "port" => Some(names_port(tag)),
+        "protocol" => Some(attribute(tag, "value") == Some("udp")),
+        "service" => {
+            let name = attribute(tag, "name").filter(|name| !name.contains('/'))?;
+            let definition = service(name);
+            let mut tags = definition.split('<').filter(|tag| tag.starts_with("port "));
+            Some(tags.any(names_port))
+        }
+        "icmp-block" | "icmp-type" | "masquerade" | "forward-port" | "source-port" => Some(false),
+        _ => None,
+    };
+    let named: Vec<bool> = xml.split('<').filter_map(one).collect();
+    (!named.is_empty()).then(|| named.contains(&true))
 }
 
 fn attribute<'a>(tag: &'a str, name: &str) -> Option<&'a str> {
@@ -110,12 +167,15 @@ fn judge_ufw(defaults: &str, rules: &str, port: u16) -> Outcome {
 }
 
 /// Whether a line is a rule that accepts the port, as ufw stores rules:
-/// `### tuple ### allow udp 8472 0.0.0.0/0 any 192.0.2.0/24 in`.
+/// `### tuple ### allow udp 8472 0.0.0.0/0 any 192.0.2.0/24 in comment=6e6f646573`.
 fn allows(line: &str, port: u16) -> bool {
     let Some(tuple) = line.strip_prefix("### tuple ### ") else {
         return false;
     };
-    let mut fields = tuple.split_ascii_whitespace();
+    let is_comment = |field: &&str| field.starts_with("comment=");
+    let mut fields = tuple
+        .split_ascii_whitespace()
+        .filter(|field| !is_comment(field));
     let (action, protocol, ports) = (fields.next(), fields.next(), fields.next());
     let way = fields.next_back();
     matches!(action, Some("allow" | "allow_log" | "allow_log-all"))
@@ -147,17 +207,22 @@ mod tests {
     use super::super::Level;
     use super::*;
 
-    fn firewalld(config: &str, zone: &str, xml: &str) -> Level {
+    fn firewalld(default: &str, zone: &str, xml: &str) -> Level {
         let zones = [Zone {
             name: zone.to_owned(),
             xml: xml.to_owned(),
         }];
-        Level::of(&judge_firewalld(config, &zones, 8472))
+        let service = |name: &str| match name {
+            "overlay" => r#"<service><port protocol="udp" port="8472"/></service>"#.to_owned(),
+            "ssh" => r#"<service><port protocol="tcp" port="22"/></service>"#.to_owned(),
+            _ => String::new(),
+        };
+        Level::of(&judge_firewalld(default, &zones, service, 8472))
     }
 
     #[test]
     fn firewalld_takes_what_a_zone_names() {
-        let port = |xml: &str| firewalld("DefaultZone=public\n", "public", xml);
+        let port = |xml: &str| firewalld("public", "public", xml);
         assert_eq!(port(r#"<port port="8472" protocol="udp"/>"#), Level::Ok);
         assert_eq!(
             port(r#"<port protocol="udp" port="8000-9000"/>"#),
@@ -172,16 +237,60 @@ mod tests {
             Level::Warning
         );
         assert_eq!(port(r#"<service name="ssh"/>"#), Level::Warning);
+        assert_eq!(port(r#"<service name="unknown"/>"#), Level::Warning);
+        assert_eq!(port(r#"<service name="overlay"/>"#), Level::Ok);
+        assert_eq!(port(r#"<protocol value="udp"/>"#), Level::Ok);
+        assert_eq!(port(r#"<protocol value="gre"/>"#), Level::Warning);
     }
 
     #[test]
     fn a_trusted_network_is_taken_and_pods_links_are_no_network() {
-        let trusted = |xml: &str| firewalld("", "trusted", xml);
+        let trusted = |xml: &str| firewalld("public", "trusted", xml);
         let pods = r#"<zone target="ACCEPT"><interface name="tw+"/></zone>"#;
         assert_eq!(trusted(pods), Level::Warning);
         let nodes = r#"<zone target="ACCEPT"><source address="192.0.2.0/24"/></zone>"#;
         assert_eq!(trusted(nodes), Level::Ok);
-        assert_eq!(firewalld("DefaultZone=trusted", "x", ""), Level::Ok);
+        assert_eq!(firewalld("trusted", "x", ""), Level::Ok);
+    }
+
+    #[test]
+    fn firewalld_may_accept_all_in_any_zone_that_is_in_use() {
+        let open = r#"<zone target="ACCEPT"><short>Mine</short></zone>"#;
+        assert_eq!(firewalld("mine", "mine", open), Level::Ok);
+        assert_eq!(firewalld("public", "mine", open), Level::Warning);
+        let used = r#"<zone target="ACCEPT"><interface name="eth1"/></zone>"#;
+        assert_eq!(firewalld("public", "mine", used), Level::Ok);
+        let closed = r#"<zone target="DROP"><interface name="eth1"/></zone>"#;
+        assert_eq!(firewalld("public", "mine", closed), Level::Warning);
+    }
+
+    #[test]
+    fn a_rich_rule_of_firewalld_may_be_meant_for_the_nodes() {
+        let rule = |xml: &str| {
+            let zone = format!(r#"<zone><service name="ssh"/><rule{xml}</rule></zone>"#);
+            firewalld("public", "public", &zone)
+        };
+        let nodes = r#" family="ipv4"><source address="192.0.2.0/24"/>"#;
+        for (rest, level) in [
+            ("<accept/>", Level::Ok),
+            ("<log prefix=\"x\"/><accept>\n</accept>", Level::Ok),
+            ("<drop/>", Level::Warning),
+            (r#"<service name="ssh"/><accept/>"#, Level::Warning),
+            (r#"<service name="overlay"/><accept/>"#, Level::Ok),
+            (r#"<port port="8472" protocol="udp"/><accept/>"#, Level::Ok),
+            (
+                r#"<port port="8472" protocol="udp"/><reject/>"#,
+                Level::Warning,
+            ),
+            (
+                r#"<port port="22" protocol="tcp"/><accept/>"#,
+                Level::Warning,
+            ),
+        ] {
+            assert_eq!(rule(&format!("{nodes}{rest}")), level, "{rest}");
+        }
+        let behind = r#"><drop/></rule><port port="8472" protocol="udp"/><rule><drop/>"#;
+        assert_eq!(rule(behind), Level::Ok);
     }
 
     #[test]
@@ -195,6 +304,7 @@ mod tests {
             "allow any 8472 0.0.0.0/0 any 192.0.2.0/24 in_eth0",
             "allow udp 80,8000:9000 0.0.0.0/0 any 0.0.0.0/0 in",
             "allow any any 0.0.0.0/0 any 192.0.2.12 in",
+            "allow udp 8472 0.0.0.0/0 any 0.0.0.0/0 in comment=6e6f646573",
         ] {
             assert_eq!(rule(tuple), Level::Ok, "{tuple}");
         }

@@ -172,6 +172,21 @@ fn firewalld_that_takes_no_vxlan() {
     let zone = r#"<zone><port port="4789" protocol="udp"/></zone>"#;
     node.write("/etc/firewalld/zones/public.xml", zone);
     assert_eq!(complaints(&node, "", &words).0, [""; 0]);
+    // As Fedora ships its default zone, unchanged.
+    std::fs::remove_file(node.path("/etc/firewalld/zones/public.xml")).unwrap();
+    let default = "DefaultZone=FedoraWorkstation\n";
+    node.write("/etc/firewalld/firewalld.conf", default);
+    let zone = r#"<zone><service name="ssh"/><port protocol="udp" port="1025-65535"/></zone>"#;
+    node.write("/usr/lib/firewalld/zones/FedoraWorkstation.xml", zone);
+    assert_eq!(complaints(&node, "", &words).0, [""; 0]);
+    // A service of the machine's own.
+    node.write("/etc/firewalld/firewalld.conf", "DefaultZone=public\n");
+    let zone = r#"<zone><service name="overlay"/></zone>"#;
+    node.write("/etc/firewalld/zones/public.xml", zone);
+    complains(&node, "", &words, "warning firewall", &parts);
+    let service = r#"<service><port protocol="udp" port="4789"/></service>"#;
+    node.write("/etc/firewalld/services/overlay.xml", service);
+    assert_eq!(complaints(&node, "", &words).0, [""; 0]);
 }
 
 #[test]
