@@ -247,7 +247,7 @@ impl<T: Table> Judge<'_, T> {
                 let possible = elements.possible(&value);
                 let steps = possible.filter_map(|one| one.verdict.clone().map(step));
                 self.steps = steps.collect();
-                self.certain &= matches!(value, Value::Known(_));
+                self.certain &= elements.decide(&value);
                 Ok(!self.steps.is_empty())
             }
             Some(register) => {

@@ -66,10 +66,16 @@ impl Elements {
     /// Whether the value is in the set; none if unknown.
     pub(super) fn contains(&self, value: &Value) -> Option<bool> {
         match value {
-            Value::Known(known) if self.fits(known) => Some(self.possible(value).next().is_some()),
+            _ if self.decide(value) => Some(self.possible(value).next().is_some()),
             Value::Not(is_not) if self.sorted.iter().all(|one| is_not(&one.key)) => Some(false),
             _ => None,
         }
+    }
+
+    /// Whether it is certain which element the value is, if it is one: not if it is only the
+    /// first part of a key, as of a concatenation.
+    pub(super) fn decide(&self, value: &Value) -> bool {
+        matches!(value, Value::Known(known) if self.fits(known))
     }
 
     /// The elements that the value may be, in the order of their keys.
@@ -132,6 +138,7 @@ mod tests {
             None,
             "a concatenation"
         );
+        assert!(set.decide(&known(&[9, 9])) && !set.decide(&known(&[0, 22, 0, 0])));
         assert_eq!(set.contains(&Value::Not(|key| key[0] < 0x30)), Some(false));
         assert_eq!(set.contains(&Value::Not(|key| key[0] == 0)), None);
     }

@@ -70,6 +70,12 @@ const NFTABLES: &[(&str, bool)] = &[
         "policy drop\n udp dport vmap { 53 : drop, 8472 : goto open }",
         true,
     ),
+    // Of a concatenation only the first part is known, and so any of its verdicts possible.
+    (
+        "policy accept
+         meta l4proto . th dport vmap { tcp . 22 : drop, udp . 53 : drop }",
+        true,
+    ),
     ("policy accept\n jump closing", false),
     (
         "policy accept\n udp dport 8472 jump leaving\n jump closing",

@@ -174,6 +174,27 @@ END"
     }
 }
 
+/// Which verdict such a map has for a pod's packet depends on where it goes.
+#[test]
+fn a_map_over_a_concatenation_decides_nothing_for_all_packets() {
+    for (policy, map, drops) in [
+        (
+            "accept",
+            "{ twa . eth0 : drop, twb . eth0 : accept }",
+            false,
+        ),
+        ("drop", "{ twa . eth0 : accept, twb . eth0 : drop }", true),
+    ] {
+        let watcher = Watcher::new();
+        watcher.host.sh(format!(
+            "nft add table ip f
+             nft add chain ip f passing '{{ type filter hook forward priority 0; policy {policy}; }}'
+             nft add rule ip f passing iifname . oifname vmap '{map}'"
+        ));
+        assert_eq!(!watcher.problems().is_empty(), drops, "{map}");
+    }
+}
+
 #[test]
 fn a_pods_packet_opens_a_flow() {
     for (policy, rule, passes) in [
