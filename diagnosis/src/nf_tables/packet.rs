@@ -90,6 +90,8 @@ fn flow(data: &[u8], probe: Probe) -> Loaded {
     const ORIGINAL: u8 = 0;
     /// `IP_CT_DIR_REPLY`, of an answer.
     const REPLY: u8 = 1;
+    /// `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`
+    const ESTABLISHED: u32 = 1 << 1;
     /// `NF_CT_STATE_BIT(IP_CT_NEW)`
     const NEW: u32 = 1 << 3;
     /// `NF_CT_STATE_UNTRACKED_BIT`
@@ -98,6 +100,7 @@ fn flow(data: &[u8], probe: Probe) -> Loaded {
     match (probe, find(data, KEY).and_then(number)) {
         (Probe::FromPod, Some(STATE)) => state(NEW),
         (Probe::FromPod, Some(DIRECTION)) => Loaded::Value(Value::Known(vec![ORIGINAL])),
+        (Probe::ToPod, Some(STATE)) => state(ESTABLISHED),
         (Probe::ToPod, Some(DIRECTION)) => Loaded::Value(Value::Known(vec![REPLY])),
         (Probe::FromPod | Probe::ToPod, _) => Loaded::Value(Value::Flow),
         (Probe::VxlanIn(_) | Probe::VxlanOut(_), Some(STATE)) => state(UNTRACKED),

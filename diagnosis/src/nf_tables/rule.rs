@@ -24,7 +24,7 @@ struct Judge<'a, T> {
     /// The sets of its table.
     table: &'a mut T,
     registers: BTreeMap<u32, Value>,
-    /// Whether it asks for anything of conntrack's.
+    /// Whether it asks for anything of conntrack's that is not known.
     asks_flow: bool,
     certain: bool,
     /// What it does; several where a map decides.
@@ -59,16 +59,10 @@ pub(super) fn judge<T: Table>(
 impl<T: Table> Judge<'_, T> {
     fn ended(self) -> Vec<Rule<String>> {
         let counts = self.certain || self.probe.may_be_meant();
-        // An open flow is not what a drop by conntrack's state is about.
-        let is_spared = |step: &Step<String>| self.asks_flow && *step == Step::Drop;
-        let steps = self.steps.into_iter();
-        steps
-            .filter(|step| counts && !is_spared(step))
-            .map(|step| Rule {
-                step,
-                certain: self.certain,
-            })
-            .collect()
+        // What a rule asks of the flow besides its state and direction may be met or not.
+        let certain = self.certain && !self.asks_flow;
+        let steps = self.steps.into_iter().filter(|_| counts);
+        steps.map(|step| Rule { step, certain }).collect()
     }
 
     /// Whether the packet may get past this expression.

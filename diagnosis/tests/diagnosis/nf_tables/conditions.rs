@@ -88,6 +88,42 @@ fn a_rule_of_iptables_by_state_is_for_packets_with_that_state() {
     }
 }
 
+/// As in rulesets that log what they drop in a chain of its own.
+#[test]
+fn a_chain_for_packets_of_another_state_or_mark_drops_no_answers() {
+    for rule in [
+        "ct state invalid jump refuse",
+        "ct state invalid goto refuse",
+        "ct state new jump refuse",
+        "ct mark 7 jump refuse",
+        "ct status snat goto refuse",
+    ] {
+        let watcher = Watcher::new();
+        watcher.host.sh(format!(
+            "nft add table ip f
+             nft add chain ip f refuse; nft add rule ip f refuse log drop
+             nft add chain ip f passing '{{ type filter hook forward priority 0; policy drop; }}'
+             nft add rule ip f passing {rule}
+             nft add rule ip f passing ct state established,related accept
+             nft add rule ip f passing iifname 'tw*' accept"
+        ));
+        let problems = watcher.problems();
+        let answers = problems
+            .iter()
+            .filter(|one| one.message.contains("answers"));
+        assert_eq!(answers.count(), 0, "{rule}: {problems:?}");
+    }
+    let watcher = Watcher::new();
+    watcher.host.sh("nft add table ip f
+         nft add chain ip f passing '{ type filter hook forward priority 0; policy drop; }'
+         nft add rule ip f passing ct state new accept");
+    let message = watcher.problem().message;
+    assert!(
+        message.contains(" drops the answers to pods: "),
+        "{message}"
+    );
+}
+
 #[test]
 fn the_direction_is_that_of_a_packet_from_a_pod_and_of_its_answer() {
     for (rule, dropped) in [
