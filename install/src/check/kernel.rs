@@ -17,6 +17,10 @@ use tweed_planner::policy::desired::Desired;
 
 use super::{Outcome, ok, vxlan::Wanted};
 
+/// How to get what tweed's rules use. Without `-a`, modprobe takes all names but the first as
+/// parameters of that module.
+const NF_TABLES: &str = "run `modprobe -a nf_tables nft_fib_inet nft_masq nft_ct`, and have nft \
+                         1.0.6 or later (apt-get install nftables)";
 /// Name and MTU of the device that is made for the trial.
 const DEVICE: &str = "tweed.1";
 const MTU: u32 = 1450;
@@ -53,17 +57,16 @@ pub(super) fn features(nft: &Path, run_dir: &Path, vxlan: Wanted) -> Vec<Outcome
     let trial = thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).map(|()| {
             vec![
-                tried("veth links", "modprobe veth", try_veth()),
+                tried("veth links", "run `modprobe veth`", try_veth()),
                 tried(
                     "VXLAN devices",
-                    "modprobe vxlan; a minimal or cloud kernel may keep it in a package of its \
+                    "run `modprobe vxlan`; a minimal or cloud kernel may keep it in a package of its \
                      own (linux-modules-extra, kernel-modules-core)",
                     try_vxlan(vxlan),
                 ),
                 tried(
                     "nf_tables with all that tweed's rules use",
-                    "modprobe nf_tables nft_fib_inet nft_masq nft_ct, and nft 1.0.6 or later \
-                     (apt-get install nftables)",
+                    NF_TABLES,
                     try_nf_tables(&nft, &run_dir, vxlan),
                 ),
             ]
@@ -164,6 +167,12 @@ fn every_rule(wanted: Wanted) -> Ruleset {
 mod tests {
     use super::super::Level;
     use super::*;
+
+    #[test]
+    fn modules_are_loaded_by_a_command_that_takes_several() {
+        let command = NF_TABLES.split('`').nth(1).unwrap();
+        assert!(command.starts_with("modprobe -a "), "{command}");
+    }
 
     #[test]
     fn a_kernel_that_the_agent_would_refuse_is_an_error() {
