@@ -258,10 +258,15 @@ fn network_manager() {
     node.write("/run/NetworkManager/devices/2", "");
     let parts = [
         "NetworkManager runs",
-        "unmanaged-devices=interface-name:tw*",
+        "unmanaged-devices+=interface-name:tw*",
     ];
     complains(&node, "", &[], "warning manager", &parts);
-    let told = "[keyfile]\nunmanaged-devices=interface-name:tw*\n";
+    // What is in this file is read before what is in the folder.
+    let others = "[keyfile]\nunmanaged-devices=interface-name:docker0\n";
+    node.write("/etc/NetworkManager/NetworkManager.conf", others);
+    let told = "[keyfile]\nunmanaged-devices+=interface-name:tw*\n";
+    node.write("/usr/lib/NetworkManager/conf.d/tweed.conf", told);
+    complains(&node, "", &[], "warning manager", &parts);
     node.write("/etc/NetworkManager/conf.d/tweed.conf", told);
     assert_eq!(complaints(&node, "", &[]).0, [""; 0]);
 }
