@@ -242,7 +242,7 @@ impl<R: Ruleset> set::Table for Reader<'_, R> {
 /// The commands that make the chain let the packets pass and that whoever manages it
 /// keeps. Names that begin with `tw` are pod links and `tweed.1`.
 fn cure(chain: &Chain, passed: &BTreeSet<String>, probes: &[Probe]) -> String {
-    let by = |prefix: &str| passed.iter().any(|name| name.starts_with(prefix));
+    let by = |name: &str| passed.contains(name);
     let vxlan = probes.iter().find_map(|probe| probe.vxlan());
     let vxlan = vxlan.map(|vxlan| vxlan.port);
     let firewalld = chain.family == FAMILY_INET && chain.table == "firewalld";
@@ -253,7 +253,12 @@ fn cure(chain: &Chain, passed: &BTreeSet<String>, probes: &[Probe]) -> String {
         };
         return format!("run `firewall-cmd --permanent {what} && firewall-cmd --reload`");
     }
-    if by("ufw-") || by("ufw6-") {
+    // What `ufw` is told gets into these. It leaves others behind when it is disabled.
+    let of_user = chain.hook.chain().to_lowercase();
+    if ["ufw", "ufw6"]
+        .iter()
+        .any(|ufw| by(&format!("{ufw}-user-{of_user}")))
+    {
         return match vxlan {
             Some(port) if chain.hook == Hook::Output => format!("run `ufw allow out {port}/udp`"),
             Some(port) => format!("run `ufw allow {port}/udp`"),

@@ -280,6 +280,20 @@ fn ufw_is_cured_by_its_own_program() {
     assert_eq!(watcher.problems(), []);
 }
 
+/// `ufw disable` leaves its chains behind, empty, and Docker has the policy of its own.
+#[test]
+fn ufw_that_is_disabled_cures_nothing() {
+    let watcher = Watcher::new();
+    watcher.host.sh("iptables -P FORWARD DROP
+         for c in DOCKER-USER ufw-before-forward ufw-user-forward; do iptables -N $c; done
+         iptables -A FORWARD -j DOCKER-USER
+         iptables -A FORWARD -j ufw-before-forward");
+    let problem = watcher.problem();
+    assert!(problem.cure.contains("-I DOCKER-USER -i tw+"), "{problem}");
+    watcher.follow(&problem);
+    assert_eq!(watcher.problems(), []);
+}
+
 #[test]
 fn chains_that_forwarded_packets_do_not_come_by_are_not_looked_at_again() {
     let watcher = Watcher::new();

@@ -199,8 +199,8 @@ fn ufw_that_takes_no_vxlan() {
     let said = node.run_after(UPLINK, &["check"]).stdout;
     assert!(!said.contains("no other table drops"), "{said}");
     // Its rules are there: one cause, one complaint.
-    let running = "iptables-nft -P INPUT DROP; iptables-nft -N ufw-before-input
-        iptables-nft -A INPUT -j ufw-before-input";
+    let running = "iptables-nft -P INPUT DROP; iptables-nft -N ufw-user-input
+        iptables-nft -A INPUT -j ufw-user-input";
     let parts = ["chain INPUT of table ip filter", "ufw allow 8472/udp"];
     complains(&node, running, &[], "warning firewall", &parts);
     let rule = "### tuple ### allow udp 8472 0.0.0.0/0 any 0.0.0.0/0 in\n";
