@@ -239,19 +239,33 @@ impl<R: Ruleset> set::Table for Reader<'_, R> {
     }
 }
 
+/// By firewalld's own program: it replaces its table at each reload, and may own it.
+fn firewalld_cure(hook: Hook, vxlan: Option<u16>) -> String {
+    let run =
+        |what: &str| format!("run `firewall-cmd --permanent {what} && firewall-cmd --reload`");
+    match (hook, vxlan) {
+        (Hook::Input, Some(port)) => format!(
+            "{}; if the link to the other nodes is not in the default zone (`firewall-cmd \
+             --get-active-zones` names its zone), with `--zone=ZONE --add-port={port}/udp`",
+            run(&format!("--add-port={port}/udp"))
+        ),
+        (Hook::Output, Some(port)) => format!(
+            "{}, with the name of the policy that refuses them (`firewall-cmd \
+             --list-all-policies`)",
+            run(&format!("--policy=POLICY --add-port={port}/udp"))
+        ),
+        _ => run("--zone=trusted --add-interface=tw+"),
+    }
+}
+
 /// The commands that make the chain let the packets pass and that whoever manages it
 /// keeps. Names that begin with `tw` are pod links and `tweed.1`.
 fn cure(chain: &Chain, passed: &BTreeSet<String>, probes: &[Probe]) -> String {
     let by = |name: &str| passed.contains(name);
     let vxlan = probes.iter().find_map(|probe| probe.vxlan());
     let vxlan = vxlan.map(|vxlan| vxlan.port);
-    let firewalld = chain.family == FAMILY_INET && chain.table == "firewalld";
-    if firewalld && chain.hook != Hook::Output {
-        let what = match vxlan {
-            Some(port) => format!("--add-port={port}/udp"),
-            None => "--zone=trusted --add-interface=tw+".to_owned(),
-        };
-        return format!("run `firewall-cmd --permanent {what} && firewall-cmd --reload`");
+    if chain.family == FAMILY_INET && chain.table == "firewalld" {
+        return firewalld_cure(chain.hook, vxlan);
     }
     // What `ufw` is told gets into these. It leaves others behind when it is disabled.
     let of_user = chain.hook.chain().to_lowercase();

@@ -262,6 +262,32 @@ E");
     assert_eq!(watcher.problems(), []);
 }
 
+/// At a reload it replaces its whole table, which nobody else may change where it owns it.
+#[test]
+fn firewalld_is_cured_by_its_own_program_at_each_hook() {
+    for (hook, cure) in [
+        (
+            "input",
+            "`firewall-cmd --permanent --add-port=8472/udp && firewall-cmd --reload`",
+        ),
+        (
+            "output",
+            "`firewall-cmd --permanent --policy=POLICY --add-port=8472/udp && ",
+        ),
+    ] {
+        let watcher = Watcher::new();
+        watcher.host.sh(format!(
+            "nft add table inet firewalld
+             nft add chain inet firewalld filter_{hook} '{{ type filter hook {hook} priority 10; }}'
+             nft add rule inet firewalld filter_{hook} reject with icmpx type admin-prohibited"
+        ));
+        let problem = watcher.problem();
+        assert!(problem.cure.contains(cure), "{problem}");
+        let zone = problem.cure.contains("--get-active-zones");
+        assert_eq!(zone, hook == "input", "{problem}");
+    }
+}
+
 #[test]
 fn ufw_is_cured_by_its_own_program() {
     let watcher = Watcher::new();

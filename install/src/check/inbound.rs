@@ -92,8 +92,9 @@ fn judge_firewalld(
     );
     let problem = Problem::new(ProblemKind::InboundDrop, "firewalld", message);
     Err(problem.with_cure(format!(
-        "run `firewall-cmd --permanent --add-port={port}/udp && firewall-cmd --reload`, or \
-             put the nodes' network into the zone trusted with --add-source"
+        "run `firewall-cmd --permanent --add-port={port}/udp && firewall-cmd --reload` (with \
+         --zone=ZONE, if the link to the other nodes is not in the default zone), or put the \
+         nodes' network into the zone trusted with --add-source"
     )))
 }
 
