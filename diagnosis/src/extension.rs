@@ -23,6 +23,9 @@ pub(crate) fn meets(name: &str, structure: &[u8], probe: Probe) -> Option<bool> 
         ("conntrack", _) => conntrack(structure, probe),
         ("state", _) => Some(number(structure, 0)? & state_bit(name, probe) != 0),
         ("udp", Probe::VxlanIn(vxlan) | Probe::VxlanOut(vxlan)) => udp(structure, vxlan),
+        ("multiport", Probe::VxlanIn(vxlan) | Probe::VxlanOut(vxlan)) => {
+            multiport(structure, vxlan)
+        }
         ("addrtype", Probe::VxlanIn(_)) => addrtype(structure),
         _ => None,
     }
@@ -88,6 +91,32 @@ fn udp(structure: &[u8], vxlan: Vxlan) -> Option<bool> {
         true => None,
         false => Some(false),
     }
+}
+
+/// `struct xt_multiport_v1`, if it asks for the port that a packet goes to.
+fn multiport(structure: &[u8], vxlan: Vxlan) -> Option<bool> {
+    /// `XT_MULTIPORT_DESTINATION`
+    const DESTINATION: u8 = 1;
+    const PORTS: usize = 2;
+    const MAX: usize = 15;
+    /// For each port, whether it is the first of a range, and the next one the last.
+    const BEGINS: usize = PORTS + 2 * MAX;
+    const INVERTED: usize = BEGINS + MAX;
+    if *structure.first()? != DESTINATION {
+        return None;
+    }
+    let mut numbers = 0..usize::from(*structure.get(1)?).min(MAX);
+    let port = |index: usize| number(structure, PORTS + 2 * index);
+    let mut contains = false;
+    while let Some(index) = numbers.next() {
+        let first = port(index)?;
+        let last = match *structure.get(BEGINS + index)? {
+            0 => first,
+            _ => port(numbers.next()?)?,
+        };
+        contains |= (first..=last).contains(&vxlan.port);
+    }
+    Some(contains != (*structure.get(INVERTED)? != 0))
 }
 
 /// `struct xt_addrtype_info_v1`, for a destination that is this node's.

@@ -130,6 +130,22 @@ const IPTABLES: &[(&str, bool)] = &[
         "-P INPUT DROP\n -A INPUT -p udp ! --dport 8472 -j ACCEPT",
         false,
     ),
+    (
+        "-P INPUT DROP\n -A INPUT -p udp -m multiport --dports 53,8000:9000,123 -j ACCEPT",
+        true,
+    ),
+    (
+        "-P INPUT DROP\n -A INPUT -p udp -m multiport --dports 53,67:68,123 -j ACCEPT",
+        false,
+    ),
+    (
+        "-P INPUT DROP\n -A INPUT -p udp -m multiport ! --dports 53,123 -j ACCEPT",
+        true,
+    ),
+    (
+        "-P INPUT DROP\n -A INPUT -p udp -m multiport ! --dports 53,8472 -j ACCEPT",
+        false,
+    ),
     ("-P INPUT DROP\n -A INPUT ! -p tcp -j ACCEPT", true),
     ("-P INPUT DROP\n -A INPUT ! -p udp -j ACCEPT", false),
     ("-P INPUT DROP\n -A INPUT -i tw+ -j ACCEPT", false),
