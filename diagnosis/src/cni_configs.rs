@@ -1,5 +1,6 @@
 //! CNI configs of others in the same folder: a runtime takes the one whose
-//! file name sorts first, whoever wrote it last.
+//! file name sorts first, whoever wrote it last. That of Multus is meant to be the first, and
+//! calls another one for each pod.
 
 use std::path::Path;
 
@@ -16,7 +17,12 @@ pub fn problems(folder: &Path, own: &str) -> Vec<Problem> {
     let names = entries
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok());
-    let mut first: Vec<String> = names.filter(|name| wins(name, own)).collect();
+    let calls_own = |name: &String| {
+        let content = std::fs::read(folder.join(name));
+        content.is_ok_and(|content| may_call(&content, own))
+    };
+    let wins = names.filter(|name| wins(name, own) && !calls_own(name));
+    let mut first: Vec<String> = wins.collect();
     first.sort();
     let problem = |name: String| {
         Problem::new(
@@ -33,6 +39,35 @@ pub fn problems(folder: &Path, own: &str) -> Vec<Problem> {
 #[must_use]
 pub fn wins(name: &str, own: &str) -> bool {
     is_config(name) && name < own
+}
+
+/// Whether a config is that of Multus, and the one that it calls for each pod may be the file
+/// `own`: it says so, or does not say which one it is.
+#[must_use]
+pub fn may_call(content: &[u8], own: &str) -> bool {
+    let Ok(config) = serde_json::from_slice::<Value>(content) else {
+        return false;
+    };
+    let kind = |plugin: &Value| {
+        plugin
+            .get("type")
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
+    if !matches!(kind(&config).as_deref(), Some("multus" | "multus-shim")) {
+        return false;
+    }
+    // A file, or the name of a network.
+    let network = config.get("clusterNetwork").and_then(Value::as_str);
+    if let Some(path) = network.filter(|network| is_config(network)) {
+        return Path::new(path).file_name() == Some(own.as_ref());
+    }
+    let delegates = config.get("delegates").and_then(Value::as_array);
+    delegates.and_then(|all| all.first()).is_none_or(|first| {
+        let plugins = first.get("plugins").and_then(Value::as_array);
+        let plugin = plugins.and_then(|all| all.first()).unwrap_or(first);
+        kind(plugin).as_deref() == Some("tweed")
+    })
 }
 
 /// Whether a runtime reads a file of this name, by the rule of libcni's
@@ -99,6 +134,42 @@ mod tests {
         ] {
             assert_eq!(is_loopback(content.as_bytes()), expected, "{content}");
         }
+    }
+
+    #[test]
+    fn multus_that_may_call_ours_is_no_rival() {
+        let own = "10-tweed.conflist";
+        for (content, expected) in [
+            (r#"{"type": "multus-shim"}"#, true),
+            (r#"{"type": "multus", "clusterNetwork": "tweed"}"#, true),
+            (
+                r#"{"type": "multus-shim", "clusterNetwork": "/host/etc/cni/net.d/10-tweed.conflist"}"#,
+                true,
+            ),
+            (
+                r#"{"type": "multus-shim", "clusterNetwork": "/host/etc/cni/net.d/10-flannel.conflist"}"#,
+                false,
+            ),
+            (
+                r#"{"type": "multus", "delegates": [{"name": "tweed", "plugins": [{"type": "tweed"}]}]}"#,
+                true,
+            ),
+            (
+                r#"{"type": "multus", "delegates": [{"type": "bridge"}]}"#,
+                false,
+            ),
+            (r#"{"type": "bridge"}"#, false),
+            (r#"{"plugins": [{"type": "flannel"}]}"#, false),
+            ("", false),
+        ] {
+            assert_eq!(may_call(content.as_bytes(), own), expected, "{content}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("00-multus.conf");
+        std::fs::write(&path, r#"{"type": "multus-shim"}"#).unwrap();
+        assert_eq!(problems(dir.path(), own), []);
+        std::fs::write(&path, r#"{"type": "bridge"}"#).unwrap();
+        assert_eq!(problems(dir.path(), own).len(), 1);
     }
 
     #[test]

@@ -59,7 +59,8 @@ fn judge(path: &Path, name: &str, content: Option<&[u8]>) -> Vec<Outcome> {
         findings.extend(judge_ours(path, &document, &plugins));
     }
     if name != CONFLIST && types.first() != Some(&TWEED) {
-        findings.push(judge_other(path, name, &types));
+        let calls_ours = content.is_some_and(|bytes| cni_configs::may_call(bytes, CONFLIST));
+        findings.push(judge_other(path, name, &types, calls_ours));
     }
     findings
 }
@@ -69,8 +70,13 @@ fn invalid(path: &Path, message: String) -> Problem {
     Problem::new(ProblemKind::CniConfigInvalid, path, message)
 }
 
-fn judge_other(path: &Path, name: &str, types: &[&str]) -> Outcome {
+fn judge_other(path: &Path, name: &str, types: &[&str], calls_ours: bool) -> Outcome {
     let what = format!("{} ({})", path.display(), types.join(", "));
+    if calls_ours {
+        return ok(format!(
+            "{what} calls another config, which may be {CONFLIST}"
+        ));
+    }
     if cni_configs::wins(name, CONFLIST) {
         let (kind, path) = (ProblemKind::OtherCniConfig, path.display().to_string());
         let message = format!("{what} comes before {CONFLIST}: the runtime uses it, not tweed's");
@@ -211,6 +217,20 @@ mod tests {
             &list(json!({"type": "bridge"})),
         );
         assert_eq!(later[0].0, Level::Ok);
+    }
+
+    #[test]
+    fn multus_comes_first_and_calls_ours() {
+        let path = "/host/etc/cni/net.d/10-tweed.conflist";
+        let multus = json!({"name": "multus", "type": "multus-shim", "clusterNetwork": path});
+        let [(level, message)] = &judged("00-multus.conf", &multus)[..] else {
+            panic!("not one finding");
+        };
+        assert_eq!(*level, Level::Ok, "{message}");
+        assert!(
+            message.contains("which may be 10-tweed.conflist"),
+            "{message}"
+        );
     }
 
     #[test]
