@@ -38,7 +38,7 @@ fn state_bit(name: &str, probe: Probe) -> u16 {
         // `XT_STATE_BIT(IP_CT_ESTABLISHED)`
         (Probe::ToPod, _) => 1 << 1,
         // `XT_STATE_BIT(IP_CT_NEW)`
-        (Probe::FromPod, _) => 1 << 3,
+        (Probe::FromPod | Probe::FromPeer, _) => 1 << 3,
         // `XT_STATE_UNTRACKED`
         (Probe::VxlanIn(_) | Probe::VxlanOut(_), "state") => 1 << 6,
         // `XT_CONNTRACK_STATE_UNTRACKED`
@@ -48,7 +48,7 @@ fn state_bit(name: &str, probe: Probe) -> u16 {
 
 /// `struct xt_conntrack_mtinfo3`: the state is known, and of what else it may ask for,
 /// such as an address, that a packet without an entry does not meet it. The direction is
-/// that of the packet which opens the flow from a pod, or of an answer to it.
+/// that of the packet which opens the flow, or of an answer to a pod.
 fn conntrack(structure: &[u8], probe: Probe) -> Option<bool> {
     const MATCH_FLAGS: usize = 146;
     const INVERT_FLAGS: usize = 148;
@@ -66,13 +66,13 @@ fn conntrack(structure: &[u8], probe: Probe) -> Option<bool> {
     let has_state = number(structure, STATES)? & state_bit("conntrack", probe) != 0;
     match probe {
         _ if asked & STATE != 0 && has_state == is_inverted => Some(false),
-        Probe::FromPod | Probe::ToPod
+        Probe::FromPod | Probe::ToPod | Probe::FromPeer
             if asked & DIRECTION != 0 && is_reply != (inverted & DIRECTION != 0) =>
         {
             Some(false)
         }
-        Probe::FromPod if asked & !(STATE | DIRECTION) == 0 => Some(true),
-        Probe::FromPod => None,
+        Probe::FromPod | Probe::FromPeer if asked & !(STATE | DIRECTION) == 0 => Some(true),
+        Probe::FromPod | Probe::FromPeer => None,
         // Meant for open flows.
         Probe::ToPod => Some(true),
         Probe::VxlanIn(_) | Probe::VxlanOut(_) => Some(asked & STATE != 0),

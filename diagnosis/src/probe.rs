@@ -11,6 +11,9 @@ use tweed_core::{family::Family, problem::ProblemKind};
 pub struct Packets {
     /// The families of pods' addresses: what drops packets of another one harms no pod.
     pub pods: BTreeSet<Family>,
+    /// Those of them in which pods of other nodes are reached by direct routes: what these
+    /// send comes in by an uplink.
+    pub direct: BTreeSet<Family>,
     /// Those of the overlay, where there is one.
     pub vxlan: Option<Vxlan>,
 }
@@ -33,6 +36,10 @@ pub(crate) enum Probe {
     /// Comes from anywhere, goes to a pod, belongs to a flow that is open and that the
     /// pod has opened. It stands for all such packets too.
     ToPod,
+    /// Comes from a pod of another node by a direct route, so by a link that is neither `lo`
+    /// nor tweed's; goes to a pod here, and opens a flow. Which addresses such pods have is not
+    /// known: rules that accept it from or to somewhere may be meant for them.
+    FromPeer,
     /// Comes from another node, by a link that is neither `lo` nor tweed's, and goes to
     /// this node; conntrack does not track it. Where it comes from is not known: rules
     /// that accept it from somewhere may be meant for the nodes.
@@ -47,6 +54,7 @@ impl Probe {
         match self {
             Self::FromPod => "what pods send".to_owned(),
             Self::ToPod => "the answers to pods".to_owned(),
+            Self::FromPeer => "what pods of other nodes send to pods here".to_owned(),
             Self::VxlanIn(Vxlan { port, .. }) => format!(
                 "the VXLAN packets of other nodes (UDP port {port}, untracked by conntrack)"
             ),
@@ -59,7 +67,7 @@ impl Probe {
     /// What is known of a packet of the overlay; none for a pod's.
     pub(crate) fn vxlan(self) -> Option<Vxlan> {
         match self {
-            Self::FromPod | Self::ToPod => None,
+            Self::FromPod | Self::ToPod | Self::FromPeer => None,
             Self::VxlanIn(vxlan) | Self::VxlanOut(vxlan) => Some(vxlan),
         }
     }
@@ -67,7 +75,7 @@ impl Probe {
     /// Whether a rule with a condition of which nothing is known may be meant for
     /// the packet.
     pub(crate) fn may_be_meant(self) -> bool {
-        self.vxlan().is_some()
+        self == Self::FromPeer || self.vxlan().is_some()
     }
 }
 
@@ -121,16 +129,22 @@ impl Hook {
     /// Those of `packets` that have to pass the chains of `family` there; of both families
     /// where none is given.
     pub(crate) fn probes(self, packets: &Packets, family: Option<Family>) -> Vec<Probe> {
-        let is_met = |of: Family| family.is_none_or(|family| family == of);
-        let vxlan = packets.vxlan.filter(|vxlan| is_met(vxlan.family));
+        let is_met = |of: &Family| family.is_none_or(|family| family == *of);
+        let vxlan = packets.vxlan.filter(|vxlan| is_met(&vxlan.family));
+        let mut probes = Vec::new();
         match self {
-            Self::Input => vxlan.map(Probe::VxlanIn).into_iter().collect(),
-            Self::Forward if packets.pods.iter().any(|of| is_met(*of)) => {
-                vec![Probe::FromPod, Probe::ToPod]
+            Self::Input => probes.extend(vxlan.map(Probe::VxlanIn)),
+            Self::Forward => {
+                if packets.pods.iter().any(is_met) {
+                    probes.extend([Probe::FromPod, Probe::ToPod]);
+                }
+                if packets.direct.iter().any(is_met) {
+                    probes.push(Probe::FromPeer);
+                }
             }
-            Self::Forward => Vec::new(),
-            Self::Output => vxlan.map(Probe::VxlanOut).into_iter().collect(),
+            Self::Output => probes.extend(vxlan.map(Probe::VxlanOut)),
         }
+        probes
     }
 }
 

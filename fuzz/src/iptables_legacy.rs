@@ -21,6 +21,7 @@ pub fn check(input: &[u8]) {
     let (info, entries) = table.split_at(INFO.min(table.len()));
     let packets = Packets {
         pods: [family].into(),
+        direct: [family].into(),
         vxlan: Some(Vxlan { port: 8472, family }),
     };
     let problems = drops_of(family, info, entries.to_vec(), &packets);

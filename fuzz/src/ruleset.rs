@@ -21,7 +21,7 @@ mod made;
 /// other in a circle, and packets that a chain is asked about.
 const MAX_CHAINS: usize = 256;
 const DEEPEST: usize = 17;
-const PACKETS: usize = 2;
+const PACKETS: usize = 3;
 /// What the first byte of a program has besides the family.
 const PROGRAM: u8 = 128;
 
@@ -41,6 +41,7 @@ pub fn check(input: &[u8]) {
     };
     let packets = Packets {
         pods: [family].into(),
+        direct: [family].into(),
         vxlan: Some(Vxlan { port: 8472, family }),
     };
     let Ok(problems) = nf_tables::drops(&mut dump, &packets);

@@ -66,6 +66,9 @@ const OWN: usize = 32;
 const DROP: i32 = -1;
 const ACCEPT: i32 = -2;
 const RETURN: i32 = -5;
+/// `IPT_INV_VIA_IN` and `IPT_INV_VIA_OUT`: the names of the links are inverted.
+const NOT_IN: u8 = 0x01;
+const NOT_OUT: u8 = 0x02;
 /// The beginning of the names of pod links and of `tweed.1`.
 const PREFIX: &[u8] = b"tw";
 
@@ -194,19 +197,41 @@ impl Table {
                 .and_then(|(name, length)| name.get(..length))
         };
         let (incoming, outgoing) = (pattern(0)?, pattern(1)?);
-        let (ours, other) = match probe {
-            Probe::FromPod => (incoming, outgoing),
-            Probe::ToPod => (outgoing, incoming),
+        let head = self.entries.get(at + links + 4 * NAME..at + header)?;
+        let only_goto = |(place, byte): (usize, &u8)| {
+            let is_flags = place == flags - links - 4 * NAME;
+            *byte & !(if is_flags { goto } else { 0 }) == 0
+        };
+        // But for the names of the links.
+        let is_plain = is_free(bytes(0, links)) && head.iter().enumerate().all(only_goto);
+        let inverted = *self.entries.get(at + flags + 1)?;
+        match probe {
+            Probe::FromPod => {
+                let is_certain = PREFIX.starts_with(incoming) && outgoing.is_empty() && is_plain;
+                is_certain.then_some(true)
+            }
+            Probe::ToPod => {
+                let is_certain = PREFIX.starts_with(outgoing) && incoming.is_empty() && is_plain;
+                is_certain.then_some(true)
+            }
+            Probe::FromPeer => {
+                let may_be_pod = PREFIX.starts_with(outgoing) || outgoing.starts_with(PREFIX);
+                let is_other = (is_no_uplink(incoming) && inverted & NOT_IN == 0)
+                    || (!may_be_pod && inverted & NOT_OUT == 0);
+                let is_certain = PREFIX.starts_with(outgoing) && incoming.is_empty() && is_plain;
+                match is_other {
+                    true => Some(false),
+                    false => is_certain.then_some(true),
+                }
+            }
             Probe::VxlanIn(_) | Probe::VxlanOut(_) => {
                 /// `XT_INV_PROTO`
                 const PROTOCOL: u8 = 0x40;
                 const UDP: u16 = 17;
-                // With the flags `IPT_INV_VIA_IN` and `IPT_INV_VIA_OUT`.
                 let (uplink, link_flag) = match probe {
-                    Probe::VxlanOut(_) => (outgoing, 0x02),
-                    _ => (incoming, 0x01),
+                    Probe::VxlanOut(_) => (outgoing, NOT_OUT),
+                    _ => (incoming, NOT_IN),
                 };
-                let inverted = *self.entries.get(at + flags + 1)?;
                 let number = short(&self.entries, at + protocol)?;
                 let is_udp = number == UDP;
                 if number != 0 && is_udp == (inverted & PROTOCOL != 0) {
@@ -217,19 +242,9 @@ impl Table {
                 }
                 let is_free = uplink.is_empty() && is_free(bytes(0, links));
                 let is_known = is_free && self.entries.get(at + flags)? & other_flag == 0;
-                return is_known.then_some(true);
+                is_known.then_some(true)
             }
-        };
-        let head = self.entries.get(at + links + 4 * NAME..at + header)?;
-        let only_goto = |(place, byte): (usize, &u8)| {
-            let is_flags = place == flags - links - 4 * NAME;
-            *byte & !(if is_flags { goto } else { 0 }) == 0
-        };
-        let is_certain = PREFIX.starts_with(ours)
-            && other.is_empty()
-            && is_free(bytes(0, links))
-            && head.iter().enumerate().all(only_goto);
-        is_certain.then_some(true)
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 //! Looked at are the chains at the hooks forward, input and output and what they jump
 //! to. A chain at the hook forward is reported if its policy, or a rule without condition
 //! such as firewalld's last one, drops a packet from a pod or of an open flow to a
-//! pod. It is no longer reported when its policy accepts, or when rules before the drop
+//! pod, or, with direct routes, one that a pod of another node opens a flow with. It is no
+//! longer reported when its policy accepts, or when rules before the drop
 //! accept both by the link's name (`tw*`) or group alone: as the cures do, in the chain
 //! itself or in one that every packet passes through. A chain at the hook input or
 //! output is reported if no rule accepts, and none may accept, the VXLAN packets of other
@@ -240,7 +241,8 @@ impl<R: Ruleset> set::Table for Reader<'_, R> {
 }
 
 /// By firewalld's own program: it replaces its table at each reload, and may own it.
-fn firewalld_cure(hook: Hook, vxlan: Option<u16>) -> String {
+/// What pods of other nodes send by direct routes comes in by the link of another zone.
+fn firewalld_cure(hook: Hook, vxlan: Option<u16>, has_peers: bool) -> String {
     let run =
         |what: &str| format!("run `firewall-cmd --permanent {what} && firewall-cmd --reload`");
     match (hook, vxlan) {
@@ -254,6 +256,19 @@ fn firewalld_cure(hook: Hook, vxlan: Option<u16>) -> String {
              --list-all-policies`)",
             run(&format!("--policy=POLICY --add-port={port}/udp"))
         ),
+        _ if has_peers => {
+            let policy = [
+                "--new-policy=tweed",
+                "--policy=tweed --add-ingress-zone=ANY",
+                "--policy=tweed --add-egress-zone=trusted",
+                "--policy=tweed --set-target=ACCEPT",
+            ];
+            let policy = policy.map(|what| format!(" && firewall-cmd --permanent {what}"));
+            run(&format!(
+                "--zone=trusted --add-interface=tw+{}",
+                policy.concat()
+            ))
+        }
         _ => run("--zone=trusted --add-interface=tw+"),
     }
 }
@@ -265,7 +280,7 @@ fn cure(chain: &Chain, passed: &BTreeSet<String>, probes: &[Probe]) -> String {
     let vxlan = probes.iter().find_map(|probe| probe.vxlan());
     let vxlan = vxlan.map(|vxlan| vxlan.port);
     if chain.family == FAMILY_INET && chain.table == "firewalld" {
-        return firewalld_cure(chain.hook, vxlan);
+        return firewalld_cure(chain.hook, vxlan, probes.contains(&Probe::FromPeer));
     }
     // What `ufw` is told gets into these. It leaves others behind when it is disabled.
     let of_user = chain.hook.chain().to_lowercase();

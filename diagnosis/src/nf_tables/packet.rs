@@ -59,16 +59,22 @@ fn meta(data: &[u8], probe: Probe) -> Value {
     };
     let known = |bytes: &[u8]| Value::Known(bytes.to_vec());
     match (key, probe) {
-        (IIFNAME, Probe::FromPod) | (OIFNAME, Probe::ToPod) => known(POD_LINK),
-        (IIFGROUP, Probe::FromPod) | (OIFGROUP, Probe::ToPod) => known(&LINK_GROUP.to_ne_bytes()),
-        (IIFNAME, Probe::VxlanIn(_)) | (OIFNAME, Probe::VxlanOut(_)) => Value::Not(is_no_uplink),
-        (IIF, Probe::VxlanIn(_)) | (OIF, Probe::VxlanOut(_)) => {
+        (IIFNAME, Probe::FromPod) | (OIFNAME, Probe::ToPod | Probe::FromPeer) => known(POD_LINK),
+        (IIFGROUP, Probe::FromPod) | (OIFGROUP, Probe::ToPod | Probe::FromPeer) => {
+            known(&LINK_GROUP.to_ne_bytes())
+        }
+        (IIFNAME, Probe::VxlanIn(_) | Probe::FromPeer) | (OIFNAME, Probe::VxlanOut(_)) => {
+            Value::Not(is_no_uplink)
+        }
+        (IIF, Probe::VxlanIn(_) | Probe::FromPeer) | (OIF, Probe::VxlanOut(_)) => {
             Value::Not(|index| index == 1_u32.to_ne_bytes())
         }
-        (IIFGROUP, Probe::VxlanIn(_)) | (OIFGROUP, Probe::VxlanOut(_)) => Value::Not(|group| {
-            let pods = [LINK_GROUP, LEAVING_LINK_GROUP];
-            pods.iter().any(|pods| group == pods.to_ne_bytes())
-        }),
+        (IIFGROUP, Probe::VxlanIn(_) | Probe::FromPeer) | (OIFGROUP, Probe::VxlanOut(_)) => {
+            Value::Not(|group| {
+                let pods = [LINK_GROUP, LEAVING_LINK_GROUP];
+                pods.iter().any(|pods| group == pods.to_ne_bytes())
+            })
+        }
         _ => match (key, probe.vxlan().map(|vxlan| vxlan.family)) {
             (L4PROTO, Some(_)) => known(&[UDP]),
             (NFPROTO, Some(Family::V4)) => known(&[2]),
@@ -98,11 +104,13 @@ fn flow(data: &[u8], probe: Probe) -> Loaded {
     const UNTRACKED: u32 = 1 << 6;
     let state = |bit: u32| Loaded::Value(Value::Known(bit.to_ne_bytes().to_vec()));
     match (probe, find(data, KEY).and_then(number)) {
-        (Probe::FromPod, Some(STATE)) => state(NEW),
-        (Probe::FromPod, Some(DIRECTION)) => Loaded::Value(Value::Known(vec![ORIGINAL])),
+        (Probe::FromPod | Probe::FromPeer, Some(STATE)) => state(NEW),
+        (Probe::FromPod | Probe::FromPeer, Some(DIRECTION)) => {
+            Loaded::Value(Value::Known(vec![ORIGINAL]))
+        }
         (Probe::ToPod, Some(STATE)) => state(ESTABLISHED),
         (Probe::ToPod, Some(DIRECTION)) => Loaded::Value(Value::Known(vec![REPLY])),
-        (Probe::FromPod | Probe::ToPod, _) => Loaded::Value(Value::Flow),
+        (Probe::FromPod | Probe::ToPod | Probe::FromPeer, _) => Loaded::Value(Value::Flow),
         (Probe::VxlanIn(_) | Probe::VxlanOut(_), Some(STATE)) => state(UNTRACKED),
         (Probe::VxlanIn(_) | Probe::VxlanOut(_), _) => Loaded::Break,
     }

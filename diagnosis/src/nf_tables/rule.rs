@@ -58,7 +58,8 @@ pub(super) fn judge<T: Table>(
 
 impl<T: Table> Judge<'_, T> {
     fn ended(self) -> Vec<Rule<String>> {
-        let counts = self.certain || self.probe.may_be_meant();
+        // What is asked of a flow that was open before is not meant for one that opens one.
+        let counts = self.certain || (self.probe.may_be_meant() && !self.asks_flow);
         // What a rule asks of the flow besides its state and direction may be met or not.
         let certain = self.certain && !self.asks_flow;
         let steps = self.steps.into_iter().filter(|_| counts);

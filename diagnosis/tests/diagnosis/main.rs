@@ -7,6 +7,8 @@
     reason = "what a test cannot go on without has failed it"
 )]
 
+use std::collections::BTreeSet;
+
 use tweed_core::family::Family;
 use tweed_diagnosis::{Packets, Vxlan};
 
@@ -25,6 +27,7 @@ mod wires;
 fn packets() -> Packets {
     Packets {
         pods: [Family::V4, Family::V6].into(),
+        direct: BTreeSet::new(),
         vxlan: Some(Vxlan {
             port: 8472,
             family: Family::V4,

@@ -4,8 +4,9 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use tweed_core::family::Family;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
-use tweed_diagnosis::nf_tables::Drops;
+use tweed_diagnosis::{Packets, nf_tables::Drops};
 use tweed_nft::Table;
 use tweed_planner::overlay::desired::Ruleset;
 
@@ -47,11 +48,16 @@ impl Watcher {
     }
 
     fn problems(&self) -> Vec<Problem> {
+        self.dropped_of(packets())
+    }
+
+    /// What is dropped of these packets.
+    fn dropped_of(&self, packets: Packets) -> Vec<Problem> {
         let state = Arc::clone(&self.state);
         self.host.run(move || {
             let (table, drops) = &mut *state.lock().unwrap();
             table.reconcile(&Ruleset::default(), None, false).unwrap();
-            drops.problems(&packets()).unwrap().to_vec()
+            drops.problems(&packets).unwrap().to_vec()
         })
     }
 
@@ -260,6 +266,62 @@ E");
         "nft insert rule inet firewalld filter_FORWARD_ZONES iifname 'tw*' goto filter_FWD_trusted",
     );
     assert_eq!(watcher.problems(), []);
+}
+
+/// What pods of other nodes send by direct routes comes in by the uplink, which is in another
+/// zone than the pods' links. The rules that firewalld 1.3 makes, shortened.
+#[test]
+fn with_direct_routes_the_zone_of_the_uplink_counts_too() {
+    let watcher = Watcher::new();
+    watcher.host.sh(r"nft -f - <<'E'
+table inet firewalld {
+    chain filter_FORWARD {
+        type filter hook forward priority filter + 10; policy accept;
+        ct state { established, related } accept
+        ct status dnat accept
+        iifname lo accept
+        jump filter_FORWARD_ZONES
+        reject with icmpx type admin-prohibited
+    }
+    chain filter_FORWARD_ZONES {
+        iifname eth0 goto filter_FWD_public
+        iifname tw* goto filter_FWD_trusted
+        goto filter_FWD_public
+    }
+    chain filter_FORWARD_POLICIES_pre {
+    }
+    chain filter_FWD_public {
+        jump filter_FORWARD_POLICIES_pre
+        oifname eth0 accept
+        reject with icmpx type admin-prohibited
+    }
+    chain filter_FWD_trusted {
+        jump filter_FORWARD_POLICIES_pre
+        accept
+    }
+    chain filter_FWD_policy_tweed {
+        accept
+    }
+}
+E");
+    assert_eq!(watcher.problems(), []);
+    let direct = || Packets {
+        direct: [Family::V4].into(),
+        ..packets()
+    };
+    let problems = watcher.dropped_of(direct());
+    let [problem] = &problems[..] else {
+        panic!("{problems:?}");
+    };
+    let dropped = "drops what pods of other nodes send to pods here: a rule refuses them";
+    assert!(problem.message.contains(dropped), "{problem}");
+    let policy = "--policy=tweed --add-egress-zone=trusted && ";
+    assert!(problem.cure.contains(policy), "{problem}");
+    watcher.host.sh(
+        "nft insert rule inet firewalld filter_FORWARD_POLICIES_pre \
+         oifname 'tw*' jump filter_FWD_policy_tweed",
+    );
+    assert_eq!(watcher.dropped_of(direct()), []);
 }
 
 /// At a reload it replaces its whole table, which nobody else may change where it owns it.

@@ -18,6 +18,8 @@ use crate::places::Places;
 pub(super) fn find(places: &Places, vxlan: Vxlan) -> Vec<Outcome> {
     let mut findings = live(&Packets {
         pods: families(places),
+        // Which backend the agent will have is not known.
+        direct: BTreeSet::new(),
         vxlan: Some(vxlan),
     });
     let is_inbound = |problem: &Problem| problem.kind == ProblemKind::InboundDrop;

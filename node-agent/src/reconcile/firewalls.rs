@@ -11,7 +11,7 @@ use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_diagnosis::{Packets, Vxlan, iptables_legacy, nf_tables::Drops};
 use tweed_netlink::{Error, nf::Membership};
-use tweed_planner::overlay::desired::Desired;
+use tweed_planner::overlay::desired::{Desired, Route};
 
 use super::outcome::Outcome;
 use super::schedule::{Due, ResyncTarget};
@@ -81,8 +81,15 @@ fn packets(plan: &Desired) -> Packets {
         port: device.port,
         family: Family::of(device.local),
     });
+    // With direct routes the first one is found at once, however many Nodes there are.
+    let is_direct = |family: &Family| {
+        plan.routes.iter().any(|(key, route)| {
+            matches!(route, Route::Direct { .. }) && Family::of(key.destination.ip()) == *family
+        })
+    };
     Packets {
         pods: plan.forwarding.clone(),
+        direct: plan.forwarding.iter().copied().filter(is_direct).collect(),
         vxlan,
     }
 }
@@ -97,4 +104,32 @@ fn unreadable(whose: &str, error: &dyn Display) -> Problem {
             "whether other tables drop packets of pods or of the overlay is not known: {error}"
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tweed_planner::overlay::desired::RouteKey;
+
+    #[test]
+    fn packets_are_those_of_the_plan() {
+        let cidr = |text: &str| text.parse::<ipnetwork::IpNetwork>().unwrap();
+        let mut plan = Desired {
+            forwarding: [Family::V4].into(),
+            ..Desired::default()
+        };
+        let other = RouteKey::unreachable(cidr("fd00::/64"));
+        plan.routes.insert(other, Route::Unreachable);
+        assert_eq!(packets(&plan).pods, [Family::V4].into());
+        assert_eq!(packets(&plan).direct, [].into());
+        let direct = Route::Direct {
+            gateway: [192, 0, 2, 2].into(),
+            link: 2,
+        };
+        plan.routes
+            .insert(RouteKey::to(cidr("10.244.2.0/24")), direct);
+        assert_eq!(packets(&plan).direct, [Family::V4].into());
+        plan.forwarding = [Family::V6].into();
+        assert_eq!(packets(&plan).direct, [].into(), "no pod here has IPv4");
+    }
 }

@@ -1,6 +1,7 @@
 //! Which packets meet the conditions of a rule.
 
-use tweed_diagnosis::iptables_legacy;
+use tweed_core::family::Family;
+use tweed_diagnosis::{Packets, iptables_legacy};
 
 use super::Watcher;
 use crate::packets;
@@ -205,6 +206,49 @@ END"
                 drops,
                 (verdict == "drop") == passes,
                 "{statement} {verdict}"
+            );
+        }
+    }
+}
+
+/// Rules behind those that accept what pods send and get answers to, and whether they let
+/// pods of other nodes open flows to pods here by direct routes, or may do so.
+const FROM_PEERS: &[(&str, bool)] = &[
+    ("-o tw+ -j ACCEPT", true),
+    ("-j ACCEPT", true),
+    // These may be meant for them.
+    ("-i eth0 -o tw+ -j ACCEPT", true),
+    ("-s 10.244.0.0/16 -j ACCEPT", true),
+    ("-d 10.244.1.0/24 -p tcp -j ACCEPT", true),
+    ("-m conntrack --ctstate NEW -o tw+ -j ACCEPT", true),
+    ("-o docker0 -j ACCEPT", false),
+    ("-i lo -j ACCEPT", false),
+    ("-m conntrack --ctstate DNAT -j ACCEPT", false),
+    ("-m conntrack --ctstate NEW --ctdir REPLY -j ACCEPT", false),
+];
+
+#[test]
+fn packets_of_other_nodes_pods_come_by_an_uplink_and_leave_by_a_pods_link() {
+    let direct = || Packets {
+        direct: [Family::V4].into(),
+        ..packets()
+    };
+    for program in ["iptables-nft", "iptables-legacy"] {
+        let watcher = Watcher::new();
+        for (rule, passes) in FROM_PEERS {
+            watcher.host.sh(format!(
+                "{program} -F FORWARD; {program} -P FORWARD DROP
+                 {program} -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+                 {program} -A FORWARD -i tw+ -j ACCEPT
+                 {program} -A FORWARD {rule}"
+            ));
+            let mut problems = watcher.dropped_of(direct());
+            let legacy = move || iptables_legacy::drops(&direct()).unwrap();
+            problems.extend(watcher.host.run(legacy));
+            assert_eq!(
+                problems.is_empty(),
+                *passes,
+                "{program} {rule}: {problems:?}"
             );
         }
     }
