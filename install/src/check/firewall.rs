@@ -15,16 +15,21 @@ use tweed_netlink::Error;
 use super::{Outcome, inbound, incomplete, ok};
 use crate::places::Places;
 
-pub(super) fn find(places: &Places, vxlan: Vxlan) -> Vec<Outcome> {
+/// `has_direct` says that what pods of other nodes send comes in by an uplink.
+pub(super) fn find(places: &Places, vxlan: Option<Vxlan>, has_direct: bool) -> Vec<Outcome> {
+    let pods = families(places);
     let mut findings = live(&Packets {
-        pods: families(places),
-        // Which backend the agent will have is not known.
-        direct: BTreeSet::new(),
-        vxlan: Some(vxlan),
+        direct: if has_direct {
+            pods.clone()
+        } else {
+            BTreeSet::new()
+        },
+        pods,
+        vxlan,
     });
     let is_inbound = |problem: &Problem| problem.kind == ProblemKind::InboundDrop;
     let mut problems = findings.iter().filter_map(|finding| finding.as_ref().err());
-    if !problems.any(is_inbound) {
+    if let Some(vxlan) = vxlan.filter(|_| !problems.any(is_inbound)) {
         findings.extend(inbound::find(places, vxlan.port));
     }
     if findings.iter().all(Result::is_ok) {

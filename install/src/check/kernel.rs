@@ -52,24 +52,23 @@ fn judge(release: &str) -> Outcome {
 }
 
 /// Makes what tweed makes in a network namespace that ends with its thread.
-pub(super) fn features(nft: &Path, run_dir: &Path, vxlan: Wanted) -> Vec<Outcome> {
+/// Without `vxlan` there is to be no VXLAN device.
+pub(super) fn features(nft: &Path, run_dir: &Path, vxlan: Option<Wanted>) -> Vec<Outcome> {
     let (nft, run_dir) = (nft.to_owned(), run_dir.to_owned());
     let trial = thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).map(|()| {
-            vec![
-                tried("veth links", "run `modprobe veth`", try_veth()),
-                tried(
-                    "VXLAN devices",
-                    "run `modprobe vxlan`; a minimal or cloud kernel may keep it in a package of its \
-                     own (linux-modules-extra, kernel-modules-core)",
-                    try_vxlan(vxlan),
-                ),
-                tried(
-                    "nf_tables with all that tweed's rules use",
-                    NF_TABLES,
-                    try_nf_tables(&nft, &run_dir, vxlan),
-                ),
-            ]
+            let mut findings = vec![tried("veth links", "run `modprobe veth`", try_veth())];
+            findings.extend(vxlan.map(|vxlan| {
+                let cure = "run `modprobe vxlan`; a minimal or cloud kernel may keep it in a \
+                            package of its own (linux-modules-extra, kernel-modules-core)";
+                tried("VXLAN devices", cure, try_vxlan(vxlan))
+            }));
+            findings.push(tried(
+                "nf_tables with all that tweed's rules use",
+                NF_TABLES,
+                try_nf_tables(&nft, &run_dir, vxlan),
+            ));
+            findings
         })
     });
     match trial.join() {
@@ -124,7 +123,7 @@ fn try_vxlan(wanted: Wanted) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn try_nf_tables(nft: &Path, run_dir: &Path, wanted: Wanted) -> Result<(), Box<dyn Error>> {
+fn try_nf_tables(nft: &Path, run_dir: &Path, wanted: Option<Wanted>) -> Result<(), Box<dyn Error>> {
     // A container may have no folder for temporary files: then the run folder.
     let folder = tempfile::tempdir()
         .or_else(|_| tempfile::tempdir_in(run_dir))
@@ -144,13 +143,13 @@ fn try_nf_tables(nft: &Path, run_dir: &Path, wanted: Wanted) -> Result<(), Box<d
 }
 
 /// A ruleset with all the rules that the table can have.
-fn every_rule(wanted: Wanted) -> Ruleset {
+fn every_rule(wanted: Option<Wanted>) -> Ruleset {
     let address: IpAddr = Ipv4Addr::new(192, 0, 2, 1).into();
     Ruleset {
         masquerade: Some(Masquerade::RandomFully),
         masquerade_ipv6: true,
         masquerade_nodes: true,
-        vxlan: Some(VxlanMatch {
+        vxlan: wanted.map(|wanted| VxlanMatch {
             device: DEVICE.to_owned(),
             vni: wanted.vni,
             port: wanted.port,

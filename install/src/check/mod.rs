@@ -35,6 +35,10 @@ pub struct CheckArgs {
     #[arg(long, env = "TWEED_OUTPUT", value_enum, default_value_t = Output::Text)]
     output: Output,
 
+    /// Backend that the agent will use: with direct nothing of VXLAN is looked at
+    #[arg(long, env = "TWEED_BACKEND", value_enum, default_value_t = Backend::Vxlan)]
+    backend: Backend,
+
     /// VXLAN network identifier that the agent will use
     #[arg(long, env = "TWEED_VNI", default_value_t = VNI,
           value_parser = value_parser!(u32).range(VNI_RANGE))]
@@ -61,6 +65,17 @@ pub struct CheckArgs {
 
     #[command(flatten)]
     places: PlaceArgs,
+}
+
+/// Backend of the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// VXLAN to every node.
+    Vxlan,
+    /// Plain routes to every node.
+    Direct,
+    /// Plain routes to nodes on the same link, VXLAN to the others.
+    CrossSubnet,
 }
 
 /// Output format.
@@ -154,10 +169,11 @@ pub fn run(asked: &CheckArgs, out: &mut dyn Write) -> Result<ExitCode, InstallEr
 
 fn find(asked: &CheckArgs) -> Result<Vec<Finding>, InstallError> {
     let places = asked.places.resolve()?;
-    let vxlan = vxlan::Wanted {
+    let vxlan = (asked.backend != Backend::Direct).then_some(vxlan::Wanted {
         vni: asked.vni,
         port: asked.vxlan_port,
-    };
+    });
+    let has_direct = asked.backend != Backend::Vxlan;
     let checks = [
         ("kernel", vec![kernel::version()]),
         (
@@ -165,13 +181,16 @@ fn find(asked: &CheckArgs) -> Result<Vec<Finding>, InstallError> {
             kernel::features(&asked.nft, &places.run_dir, vxlan),
         ),
         ("sysctl", sysctls::find(&places)),
-        ("mtu", underlay::find()),
-        ("vxlan", vxlan::find(vxlan)),
+        ("mtu", underlay::find(vxlan.is_some())),
+        ("vxlan", vxlan.map(vxlan::find).unwrap_or_default()),
         (
             "port",
             listeners::find(&places.run_dir, asked.metrics_addr, asked.health_addr),
         ),
-        ("firewall", firewall::find(&places, vxlan.packets())),
+        (
+            "firewall",
+            firewall::find(&places, vxlan.map(vxlan::Wanted::packets), has_direct),
+        ),
         ("service-proxy", service_proxy::find(&places)),
         ("manager", managers::find(&places)),
         ("plugin", programs::find(&places.cni_bin_dir)),

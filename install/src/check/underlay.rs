@@ -7,7 +7,8 @@ use tweed_netlink::{Error, Socket, route};
 
 use super::{Outcome, ok, unreadable};
 
-pub(super) fn find() -> Vec<Outcome> {
+/// What is left if some packets go over VXLAN, or if none do.
+pub(super) fn find(has_vxlan: bool) -> Vec<Outcome> {
     match uplinks() {
         Ok(links) if links.is_empty() => {
             let message = "there is no default route, so it is not known which link leads to other \
@@ -16,7 +17,7 @@ pub(super) fn find() -> Vec<Outcome> {
             let problem = Problem::new(ProblemKind::CheckIncomplete, "default route", message);
             vec![Err(problem.with_cure(cure))]
         }
-        Ok(links) => links.iter().map(judge).collect(),
+        Ok(links) => links.iter().map(|link| judge(link, has_vxlan)).collect(),
         Err(error) => vec![unreadable(&error)],
     }
 }
@@ -38,9 +39,13 @@ fn uplinks() -> Result<Vec<Link>, Error> {
     Ok(links)
 }
 
-fn judge(link: &Link) -> Outcome {
+fn judge(link: &Link, has_vxlan: bool) -> Outcome {
     let Link { name, mtu, .. } = link;
-    let left = mtu.saturating_sub(VXLAN_OVER_IPV4);
+    let (over_ipv4, over_ipv6, way) = match has_vxlan {
+        true => (VXLAN_OVER_IPV4, VXLAN_OVER_IPV6, "over VXLAN"),
+        false => (0, 0, "over direct routes"),
+    };
+    let left = mtu.saturating_sub(over_ipv4);
     let too_small = |message: String| {
         Problem::new(ProblemKind::MtuTooSmall, name, message).with_cure(format!(
             "run `ip link set {name} mtu 1500`, if everything between the nodes carries as much, \
@@ -48,17 +53,17 @@ fn judge(link: &Link) -> Outcome {
         ))
     };
     if left < IPV4_MIN {
-        let message = format!("{name} has an MTU of {mtu}: too little for pods over VXLAN");
+        let message = format!("{name} has an MTU of {mtu}: too little for pods {way}");
         return Err(too_small(message));
     }
-    let over_ipv6 = mtu.saturating_sub(VXLAN_OVER_IPV6);
+    let left_over_ipv6 = mtu.saturating_sub(over_ipv6);
     if left < IPV6_MIN {
         let message =
-            format!("{name} has an MTU of {mtu}: pods get {left} over VXLAN, and cannot have IPv6");
+            format!("{name} has an MTU of {mtu}: pods get {left} {way}, and cannot have IPv6");
         return Err(too_small(message).with_effect(Effect::Warning));
     }
     ok(format!(
-        "{name} has {mtu}: pods get {left} over VXLAN on IPv4, {over_ipv6} on IPv6"
+        "{name} has {mtu}: pods get {left} {way} on IPv4, {left_over_ipv6} on IPv6"
     ))
 }
 
@@ -83,7 +88,13 @@ mod tests {
                 mtu,
                 ..Link::default()
             };
-            assert_eq!(Level::of(&judge(&link)), level, "{mtu}");
+            assert_eq!(Level::of(&judge(&link, true)), level, "{mtu}");
         }
+        let link = Link {
+            name: "eth0".to_owned(),
+            mtu: 1280,
+            ..Link::default()
+        };
+        assert_eq!(Level::of(&judge(&link, false)), Level::Ok);
     }
 }

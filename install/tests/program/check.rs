@@ -144,6 +144,22 @@ fn the_old_iptables_that_drops() {
     complains(&machine(), prepare, &[], "warning firewall", &parts);
 }
 
+#[test]
+fn with_direct_routes_nothing_of_the_overlay_is_looked_at() {
+    let node = machine();
+    node.write("/etc/ufw/ufw.conf", "ENABLED=yes\n");
+    let prepare = "ip link add flannel.1 type vxlan id 1 dstport 8472 dev eth0 nolearning
+        ip link set eth0 mtu 1300; iptables-nft -P INPUT DROP";
+    let direct = ["--backend", "direct"];
+    assert_eq!(complaints(&node, prepare, &direct), (vec![], true));
+    // But what pods of other nodes send comes in by the uplink.
+    let forward = "iptables-nft -P FORWARD DROP; iptables-nft -A FORWARD -i tw+ -j ACCEPT
+        iptables-nft -A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT";
+    assert_eq!(complaints(&machine(), forward, &[]), (vec![], true));
+    let parts = ["drops what pods of other nodes send", "-o tw+ -j ACCEPT"];
+    complains(&machine(), forward, &direct, "warning firewall", &parts);
+}
+
 /// What pods have, the agent says once it has run here.
 #[test]
 fn a_family_that_no_pod_has_may_be_closed() {
