@@ -1,12 +1,17 @@
 //! Firewalls that drop inbound packets by default: whether they accept the VXLAN
 //! packets of other nodes, by their configuration.
 //!
-//! That is what holds when they start, whatever the rules are now; and where the rules
-//! that they generate leave open whether a packet may be accepted, it says more.
+//! That is what holds when they start, whatever the rules are now. Of firewalld it also says
+//! more than its rules, which may leave open whether a packet is accepted. While ufw's rules
+//! are in the kernel, those count alone: they may accept the port by a line that `ufw` does
+//! not list, as in its `before.rules`.
 
 use std::{fs, path::Path};
 
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_diagnosis::iptables_legacy;
+use tweed_netlink::nf::object::TableKey;
+use tweed_netlink::nf::{FAMILY_IPV4, Socket};
 
 use super::{Outcome, ok};
 use crate::{displaced::names, places::Places};
@@ -23,8 +28,11 @@ const FIREWALLD_ZONES: [&str; 2] = ["/etc/firewalld/zones", "/usr/lib/firewalld/
 const FIREWALLD_SERVICES: [&str; 2] = ["/etc/firewalld/services", "/usr/lib/firewalld/services"];
 const UFW_CONFIG: &str = "/etc/ufw/ufw.conf";
 const UFW_DEFAULTS: &str = "/etc/default/ufw";
+/// A chain of the table `filter` that is there while ufw is.
+const UFW_CHAIN: &str = "ufw-user-input";
 const UFW_RULES: [&str; 2] = ["/etc/ufw/user.rules", "/etc/ufw/user6.rules"];
 
+/// To be asked where no rule in the kernel is known to drop packets to this port.
 pub(super) fn find(places: &Places, port: u16) -> Vec<Outcome> {
     let read = |path: &str| fs::read_to_string(places.on_host(path)).unwrap_or_default();
     let mut findings = Vec::new();
@@ -42,11 +50,23 @@ pub(super) fn find(places: &Places, port: u16) -> Vec<Outcome> {
         };
         findings.push(judge_firewalld(default, &zones, service, port));
     }
-    if setting(&read(UFW_CONFIG), "ENABLED") == Some("yes") {
+    if setting(&read(UFW_CONFIG), "ENABLED") == Some("yes") && !ufw_runs() {
         let rules: String = UFW_RULES.iter().map(|path| read(path)).collect();
         findings.push(judge_ufw(&read(UFW_DEFAULTS), &rules, port));
     }
     findings
+}
+
+/// Whether ufw's rules are in the kernel, by whichever iptables.
+fn ufw_runs() -> bool {
+    let key = TableKey {
+        family: FAMILY_IPV4,
+        name: "filter",
+    };
+    let chain = Socket::open().and_then(|mut socket| key.chain(&mut socket, UFW_CHAIN));
+    let old = iptables_legacy::chains(key.name).unwrap_or_default();
+    let mut old = old.iter().flat_map(|(_, chains)| chains);
+    chain.is_ok_and(|chain| chain.is_some()) || old.any(|chain| chain == UFW_CHAIN)
 }
 
 /// A zone of firewalld.

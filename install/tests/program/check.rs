@@ -219,6 +219,16 @@ fn ufw_that_takes_no_vxlan() {
         iptables-nft -A INPUT -j ufw-user-input";
     let parts = ["chain INPUT of table ip filter", "ufw allow 8472/udp"];
     complains(&node, running, &[], "warning firewall", &parts);
+    // As from a line in its before.rules.
+    for program in ["iptables-nft", "iptables-legacy"] {
+        let open = format!(
+            "{program} -P INPUT DROP; {program} -N ufw-before-input; {program} -N ufw-user-input
+             {program} -A INPUT -j ufw-before-input
+             {program} -A ufw-before-input -p udp --dport 8472 -j ACCEPT
+             {program} -A ufw-before-input -j ufw-user-input"
+        );
+        assert_eq!(complaints(&node, &open, &[]).0, [""; 0], "{program}");
+    }
     let rule = "### tuple ### allow udp 8472 0.0.0.0/0 any 0.0.0.0/0 in\n";
     node.write("/etc/ufw/user.rules", rule);
     assert_eq!(complaints(&node, "", &[]).0, [""; 0]);
