@@ -13,6 +13,7 @@
 
 mod chains;
 mod packet;
+mod registers;
 mod rule;
 mod set;
 

@@ -5,9 +5,8 @@
 //! conditions on conntrack's view of the flow. Any other condition may be met or not:
 //! what comes of it depends on the packet ([`Probe::may_be_meant`]).
 
-use std::collections::BTreeMap;
-
 use super::packet::{Loaded, Value, load};
+use super::registers::Registers;
 use super::set::Table;
 use crate::extension;
 use crate::probe::Probe;
@@ -23,7 +22,7 @@ struct Judge<'a, T> {
     probe: Probe,
     /// The sets of its table.
     table: &'a mut T,
-    registers: BTreeMap<u32, Value>,
+    registers: Registers,
     /// Whether it asks for anything of conntrack's that is not known.
     asks_flow: bool,
     certain: bool,
@@ -41,7 +40,7 @@ pub(super) fn judge<T: Table>(
     let mut rule = Judge {
         probe,
         table,
-        registers: BTreeMap::new(),
+        registers: Registers::default(),
         asks_flow: false,
         certain: true,
         steps: Vec::new(),
@@ -81,7 +80,7 @@ impl<T: Table> Judge<'_, T> {
                     return Ok(false);
                 };
                 self.asks_flow |= matches!(value, Value::Flow);
-                self.registers.insert(register, value);
+                self.registers.set(register, value);
                 Some(true)
             }
             "bitwise" | "byteorder" => {
@@ -121,8 +120,7 @@ impl<T: Table> Judge<'_, T> {
 
     fn register(&self, data: &[u8], kind: u16) -> Value {
         let register = find(data, kind).and_then(number);
-        let value = register.and_then(|register| self.registers.get(&register));
-        value.cloned().unwrap_or(Value::Unknown)
+        register.map_or(Value::Unknown, |register| self.registers.get(register))
     }
 
     /// Bits that are masked out, or bytes that are put into another order.
@@ -138,7 +136,7 @@ impl<T: Table> Judge<'_, T> {
             _ => Value::Unknown,
         };
         if let Some(register) = find(data, DESTINATION).and_then(number) {
-            self.registers.insert(register, value);
+            self.registers.set(register, value);
         }
     }
 
@@ -231,12 +229,16 @@ impl<T: Table> Judge<'_, T> {
             match destination {
                 Some(VERDICT) => self.steps = vec![Step::Accept],
                 Some(register) => {
-                    self.registers.insert(register, Value::Unknown);
+                    self.registers.set(register, Value::Unknown);
                 }
                 None => {}
             }
             return Ok(true);
         };
+        // Several values one behind the other, where keys are longer than one.
+        let source = find(data, SOURCE).and_then(number);
+        let joined = source.and_then(|source| self.registers.joined(source, elements.length()?));
+        let value = joined.unwrap_or(value);
         match destination {
             Some(VERDICT) => {
                 let possible = elements.possible(&value);
@@ -246,7 +248,7 @@ impl<T: Table> Judge<'_, T> {
                 Ok(!self.steps.is_empty())
             }
             Some(register) => {
-                self.registers.insert(register, Value::Unknown);
+                self.registers.set(register, Value::Unknown);
                 Ok(true)
             }
             None => {
@@ -270,7 +272,7 @@ impl<T: Table> Judge<'_, T> {
             Some(register) => {
                 let value = constant(data, DATA);
                 let value = value.map_or(Value::Unknown, |bytes| Value::Known(bytes.to_vec()));
-                self.registers.insert(register, value);
+                self.registers.set(register, value);
             }
             None => {}
         }

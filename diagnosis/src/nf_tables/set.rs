@@ -63,11 +63,18 @@ impl Elements {
         }
     }
 
+    /// Bytes of each key, if all have as many.
+    pub(super) fn length(&self) -> Option<usize> {
+        let first = self.sorted.first().filter(|_| self.is_uniform);
+        first.map(|first| first.key.len())
+    }
+
     /// Whether the value is in the set; none if unknown.
     pub(super) fn contains(&self, value: &Value) -> Option<bool> {
         match value {
             _ if self.decide(value) => Some(self.possible(value).next().is_some()),
             Value::Not(is_not) if self.sorted.iter().all(|one| is_not(&one.key)) => Some(false),
+            Value::Partly(_) if self.possible(value).next().is_none() => Some(false),
             _ => None,
         }
     }
@@ -87,8 +94,16 @@ impl Elements {
                 (self.sorted.as_slice(), None)
             }
         };
-        let may_be =
-            move |one: &&Element| !one.ends && !is_not.is_some_and(|is_not| is_not(&one.key));
+        // In a set of intervals a key is a bound, and not the value.
+        let parts = match value {
+            Value::Partly(bytes) if !self.has_intervals => bytes.clone(),
+            _ => Vec::new(),
+        };
+        let may_be = move |one: &&Element| {
+            let mut pairs = parts.iter().zip(&one.key);
+            let fits = pairs.all(|(byte, key)| byte.is_none_or(|byte| byte == *key));
+            fits && !one.ends && !is_not.is_some_and(|is_not| is_not(&one.key))
+        };
         elements.iter().filter(may_be)
     }
 

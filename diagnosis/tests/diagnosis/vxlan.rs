@@ -70,11 +70,30 @@ const NFTABLES: &[(&str, bool)] = &[
         "policy drop\n udp dport vmap { 53 : drop, 8472 : goto open }",
         true,
     ),
-    // Of a concatenation only the first part is known, and so any of its verdicts possible.
     (
         "policy accept
          meta l4proto . th dport vmap { tcp . 22 : drop, udp . 53 : drop }",
         true,
+    ),
+    (
+        "policy accept
+         meta l4proto . th dport vmap { tcp . 22 : accept, udp . 8472 : drop }",
+        false,
+    ),
+    (
+        "policy drop
+         meta l4proto . th dport { tcp . 22, tcp . 8472, udp . 53 } accept",
+        false,
+    ),
+    (
+        "policy drop
+         meta l4proto . th dport { tcp . 22, udp . 8472 } accept",
+        true,
+    ),
+    (
+        "policy drop
+         ip saddr . udp dport { 192.0.2.2 . 53, 192.0.2.3 . 68 } accept",
+        false,
     ),
     ("policy accept\n jump closing", false),
     (
