@@ -257,12 +257,15 @@ impl<K: Kind> Session<K> {
             _ => {}
         }
         match failure {
-            // The credentials or the address may have changed.
+            // The credentials or the address may have changed. One that says nothing may not
+            // have been asked: a program that gives new credentials hangs, which the next
+            // connection names, and starts no second one.
             Failure::Unauthorized { .. }
             | Failure::Credentials { .. }
+            | Failure::Silent { .. }
             | Failure::Unreachable { .. } => self.client.reconnect(),
             // They may be those of another user, or of another server, which may be no API
-            // server, or say nothing at all.
+            // server.
             _ => self.client.reconnect_if_changed(),
         }
         let forbidden = matches!(failure, Failure::Forbidden { .. });

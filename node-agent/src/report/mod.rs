@@ -144,7 +144,7 @@ impl Recorder {
                     Write::PolicyEvent(event) if failure.is_answered() => Some(event),
                     _ => None,
                 };
-                let refusal = failure.is_refusal().then(|| failure.to_string());
+                let refusal = is_refusal(&failure).then(|| failure.to_string());
                 if let Some(event) = event {
                     plan.policy_event_refused(event, refusal.as_deref(), now);
                 }
@@ -152,9 +152,8 @@ impl Recorder {
                     // The next Event may be taken.
                     attempts.succeeded();
                 } else {
-                    let is_away = matches!(failure, Failure::Unreachable { .. });
                     // An Event on a policy has its own pauses, and gives way to the others.
-                    let counts = event.is_none() && !is_away && !plan.nodes_unreadable();
+                    let counts = event.is_none() && !is_away(&failure) && !plan.nodes_unreadable();
                     let pause = attempts.failed(failure, counts);
                     plan.delay(write.channel(), now + pause);
                 }
@@ -231,11 +230,24 @@ impl Attempts {
             true => self.failures.saturating_add(1),
             false => 0,
         };
-        if failure.is_refusal() || self.failures >= LASTING {
+        if is_refusal(&failure) || self.failures >= LASTING {
             self.refused = Some(failure);
         }
         pause
     }
+}
+
+/// Whether no request gets to the API server, which the watch of Nodes reports.
+fn is_away(failure: &Failure) -> bool {
+    matches!(
+        failure,
+        Failure::Unreachable { .. } | Failure::Credentials { .. }
+    )
+}
+
+/// Whether the API server refuses a write.
+fn is_refusal(failure: &Failure) -> bool {
+    failure.is_refusal() && !is_away(failure)
 }
 
 /// The cure of a failure that lasts and is no refusal.

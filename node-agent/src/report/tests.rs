@@ -428,3 +428,15 @@ fn a_server_that_names_a_time_is_not_asked_before() {
     let pause = Attempts::new().failed(failure, false);
     assert!(pause >= Duration::from_secs(30), "{pause:?}");
 }
+
+/// The watch of Nodes says so, with its cure.
+#[test]
+fn credentials_that_cannot_be_had_are_no_refusal_of_a_write() {
+    let failure = Failure::Credentials {
+        url: "https://api".to_owned(),
+        why: "no token".to_owned(),
+    };
+    let mut attempts = Attempts::new();
+    attempts.failed(failure, false);
+    assert!(attempts.refused.is_none());
+}

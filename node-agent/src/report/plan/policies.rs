@@ -87,17 +87,21 @@ impl PolicyEvents {
                 continue;
             };
             let due_at = now + SETTLED + delay(node, object, SPREAD);
+            let renew_after = RENEW / 2 + delay(node, object, RENEW);
             let is_full = self.series.len() >= MAX_POLICIES;
             match self.series.get_mut(object) {
                 Some(known) if known.event == event => {}
                 // What refused the text before may refuse this one too.
-                Some(known) => (known.event, known.due_at) = (event, due_at),
+                Some(known) => {
+                    (known.event, known.due_at) = (event, due_at);
+                    known.renew_after = renew_after;
+                }
                 None if is_full => {}
                 None => {
                     let series = Series {
                         event,
                         due_at,
-                        renew_after: RENEW / 2 + delay(node, object, RENEW),
+                        renew_after,
                         refusal: None,
                     };
                     self.series.insert(object.to_owned(), series);
@@ -234,18 +238,20 @@ mod tests {
         assert_eq!(events.due_at(), None);
     }
 
-    /// All of them have the problem at the same moment.
+    /// All of them have the problem at the same moment, and another text of it.
     #[test]
     fn the_nodes_spread_the_later_attempts_over_the_half_hour() {
         let start = Instant::now();
         let third = |node: usize| {
             let mut events = PolicyEvents::default();
-            let problems = [problem("NetworkPolicy shop/db", "a")];
-            events.observe(&problems, &format!("n{node}"), start);
-            for _ in 0..2 {
+            for text in ["a", "b"] {
+                let problems = [problem("NetworkPolicy shop/db", text)];
+                events.observe(&problems, &format!("n{node}"), start);
                 let now = events.due_at().unwrap();
                 assert_eq!(names(&mut events, now).len(), 1);
             }
+            let now = events.due_at().unwrap();
+            assert_eq!(names(&mut events, now).len(), 1);
             events.due_at().unwrap()
         };
         let mut attempts: Vec<Instant> = (0..1000).map(third).collect();
