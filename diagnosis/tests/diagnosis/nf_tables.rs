@@ -222,21 +222,33 @@ fn open_flows_need_no_rule_of_their_own() {
     }
 }
 
-/// The rules that firewalld 1.3 and 2.x make, shortened.
-#[test]
-fn firewalld_rejects_at_the_end_until_the_links_are_in_a_zone() {
-    let watcher = Watcher::new();
-    watcher.host.sh(r"nft -f - <<'E'
-table inet firewalld {
-    chain filter_FORWARD {
+/// Makes the rules for forwarded packets that firewalld 1.3 and 2.x make, shortened, with these
+/// chains of zones.
+fn firewalld(host: &Host, zones: &str) {
+    host.sh(format!(
+        "nft -f - <<'E'
+table inet firewalld {{
+    chain filter_FORWARD {{
         type filter hook forward priority filter + 10; policy accept;
-        ct state { established, related } accept
+        ct state {{ established, related }} accept
         ct status dnat accept
         iifname lo accept
         jump filter_FORWARD_ZONES
-        ct state { invalid } drop
+        ct state {{ invalid }} drop
         reject with icmpx type admin-prohibited
-    }
+    }}
+{zones}
+}}
+E"
+    ));
+}
+
+#[test]
+fn firewalld_rejects_at_the_end_until_the_links_are_in_a_zone() {
+    let watcher = Watcher::new();
+    firewalld(
+        &watcher.host,
+        "
     chain filter_FORWARD_ZONES {
         iifname eth0 goto filter_FWD_internal
         goto filter_FWD_public
@@ -254,8 +266,8 @@ table inet firewalld {
     chain filter_FWD_trusted {
         accept
     }
-}
-E");
+",
+    );
     let problem = watcher.problem();
     assert!(
         problem.cure.contains("--zone=trusted --add-interface=tw+"),
@@ -269,20 +281,13 @@ E");
 }
 
 /// What pods of other nodes send by direct routes comes in by the uplink, which is in another
-/// zone than the pods' links. The rules that firewalld 1.3 makes, shortened.
+/// zone than the pods' links.
 #[test]
 fn with_direct_routes_the_zone_of_the_uplink_counts_too() {
     let watcher = Watcher::new();
-    watcher.host.sh(r"nft -f - <<'E'
-table inet firewalld {
-    chain filter_FORWARD {
-        type filter hook forward priority filter + 10; policy accept;
-        ct state { established, related } accept
-        ct status dnat accept
-        iifname lo accept
-        jump filter_FORWARD_ZONES
-        reject with icmpx type admin-prohibited
-    }
+    firewalld(
+        &watcher.host,
+        "
     chain filter_FORWARD_ZONES {
         iifname eth0 goto filter_FWD_public
         iifname tw* goto filter_FWD_trusted
@@ -302,8 +307,8 @@ table inet firewalld {
     chain filter_FWD_policy_tweed {
         accept
     }
-}
-E");
+",
+    );
     assert_eq!(watcher.problems(), []);
     let direct = || Packets {
         direct: [Family::V4].into(),
