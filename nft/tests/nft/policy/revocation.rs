@@ -120,9 +120,7 @@ fn marks_are_cleared_again_without_closing_a_socket() {
         for _ in 0..60 {
             lab.follow(&desired, &desired, true);
         }
-        let host = &lab.node.host;
-        // The protocol 12 is NETLINK_NETFILTER, the last column the inode.
-        host.sh("awk '$2 == 12 { print $NF }' /proc/net/netlink | sort")
+        lab.node.host.nfnetlink_sockets()
     };
     let sockets = changes();
     assert_eq!(changes(), sockets);
