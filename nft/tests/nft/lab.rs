@@ -77,12 +77,6 @@ impl Host {
         })
     }
 
-    /// The sockets of nfnetlink in the namespace, by their inodes.
-    pub fn nfnetlink_sockets(&self) -> String {
-        // The protocol 12 is NETLINK_NETFILTER, the last column the inode.
-        self.sh("awk '$2 == 12 { print $NF }' /proc/net/netlink | sort")
-    }
-
     /// Runs a shell's lines, which must all succeed; gives what they print.
     pub fn sh(&self, lines: impl Display) -> String {
         let script = format!("set -e\n{lines}");

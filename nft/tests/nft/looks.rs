@@ -19,7 +19,7 @@ use crate::{policy, services};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A component in a table.
-trait Component {
+pub trait Component {
     type Desired;
 
     fn host(&self) -> &Host;
@@ -257,23 +257,4 @@ fn a_set_that_is_written_all_the_time_is_repaired_only_if_somebody_changes_it() 
     let outcomes = std::iter::repeat_with(|| lab.look_until_compared(&few, churn));
     let repaired = outcomes.take(100).find(|outcome| *outcome != NOTHING);
     assert_eq!(repaired.map(|outcome| outcome.repaired), Some(1));
-}
-
-/// The kernel locks its rules for some 10 ms when a socket is closed, and an ADD would wait.
-#[test]
-fn sets_are_looked_at_again_without_closing_a_socket() {
-    let lab = policy::lab::Lab::new();
-    let desired = policy::repair::full(&lab);
-    lab.reconcile(&desired);
-    let looks = || {
-        for _ in 0..50 {
-            assert_eq!(lab.make_as(&desired, true), NOTHING);
-            sleep(Duration::from_millis(1));
-        }
-        lab.host().nfnetlink_sockets()
-    };
-    let before = lab.host().nfnetlink_sockets();
-    let sockets = looks();
-    assert_ne!(sockets, before, "none is kept");
-    assert_eq!(looks(), sockets);
 }

@@ -24,6 +24,7 @@ mod repair;
 mod script;
 mod services;
 mod shapes;
+mod sockets;
 mod spoofing;
 mod vandal;
 mod vxlan;

@@ -7,5 +7,5 @@ pub mod lab;
 mod packets;
 pub mod plan;
 pub mod repair;
-mod revocation;
+pub mod revocation;
 mod verdicts;

@@ -10,7 +10,7 @@ use super::lab::{FAMILIES, Fate::*, Lab, arrives, udp_pair};
 use super::plan::{Plan, TCP, UDP, identity, profile};
 
 /// `a` may reach `b` by these ports of TCP, and port 53 of UDP.
-fn allowing(lab: &Lab, ports: &[u16]) -> Desired {
+pub fn allowing(lab: &Lab, ports: &[u16]) -> Desired {
     let mut plan = Plan::new(&[lab.a.both(), lab.b.both()].concat())
         .policed(In, &lab.b.both())
         .identity(&lab.a.both(), identity(0))
@@ -108,22 +108,6 @@ fn a_number_that_comes_again_does_not_let_old_flows_pass() {
     }
     assert_eq!(lab.generation(), "policy_1");
     assert_eq!(lab.request(&mut revoked), Dropped);
-}
-
-/// The kernel locks its rules for some 10 ms when a socket is closed, and an ADD would wait.
-#[test]
-fn marks_are_cleared_again_without_closing_a_socket() {
-    let lab = Lab::new();
-    let desired = allowing(&lab, &[80]);
-    lab.reconcile(&desired);
-    let changes = || {
-        for _ in 0..60 {
-            lab.follow(&desired, &desired, true);
-        }
-        lab.node.host.nfnetlink_sockets()
-    };
-    let sockets = changes();
-    assert_eq!(changes(), sockets);
 }
 
 /// Marks of others on the same flow stay.
