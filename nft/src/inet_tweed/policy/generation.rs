@@ -7,11 +7,14 @@
 //! flow is judged once more by its next packet.
 //!
 //! A packet reads its number before it is judged, since it is the chain it is in. If the
-//! elements change meanwhile, its flow gets the old number, and is judged again. Before
-//! a number is used a second time the bits of all entries are cleared: that takes much
-//! longer than any packet is on its way through the rules.
+//! elements change meanwhile, its flow gets the old number, and is judged again.
+//!
+//! Before a number is used a second time no entry may carry it. The kernel walks through
+//! all connections, however few of them a listing asks for, so the numbers come in windows
+//! ([`Window`]) that one listing selects: the next one is cleared while one is in use.
 
 use tweed_core::ownership::{POLICY_GENERATIONS, POLICY_MARK_MASK};
+use tweed_netlink::nf::conntrack::MarkFilter;
 use tweed_netlink::nf::verdict::Verdict;
 use tweed_netlink::nf::{FAMILY_IPV4, FAMILY_IPV6};
 
@@ -70,13 +73,21 @@ impl Generation {
         POLICY_GENERATIONS.map(Self)
     }
 
-    /// How many others there are: so many can be used one after the other, after the
-    /// bits of all entries have been cleared.
-    pub(super) const OTHERS: u8 = *POLICY_GENERATIONS.end() - *POLICY_GENERATIONS.start();
-
-    /// The next one; after the last comes the first.
+    /// The next one. After the last comes the first of the window before the last: the
+    /// smaller ones before it would be worth too few changes for a walk.
     pub(super) fn next(self) -> Self {
-        Self(self.0 % *POLICY_GENERATIONS.end() + 1)
+        let next = self.0 + 1;
+        Self(match POLICY_GENERATIONS.contains(&next) {
+            true => next,
+            false => next / 4,
+        })
+    }
+
+    /// The window that it is in.
+    pub(super) fn window(self) -> Window {
+        Window {
+            first: 1 << self.0.ilog2(),
+        }
     }
 
     /// Its bits in the conntrack mark.
@@ -108,6 +119,29 @@ impl Generation {
             }
             _ => None,
         })
+    }
+}
+
+/// The generations whose numbers have the same highest bit: 1, 2 and 3, 4 to 7, 8 to 15,
+/// 16 to 31.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Window {
+    first: u8,
+}
+
+impl Window {
+    /// Whether it is one of them.
+    pub(super) fn contains(self, generation: Generation) -> bool {
+        generation.window() == self
+    }
+
+    /// The entries of conntrack that carry one of them.
+    pub(super) fn filter(self) -> MarkFilter {
+        let first = Generation(self.first).mark();
+        MarkFilter {
+            value: first,
+            mask: POLICY_MARK_MASK & first.wrapping_neg(),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
+use tweed_netlink::nf::conntrack::MarkFilter;
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::policy::desired::{
     Desired, FIRST_PROFILE, FIRST_RANGE_PROFILE, PerDirection, PortRange,
@@ -89,19 +90,29 @@ fn a_policy_that_is_not_active_changes_nothing() {
 }
 
 #[test]
-fn generations_go_round_and_are_read_back() {
+fn generations_go_round_by_their_windows_and_are_read_back() {
     let mut seen = Vec::new();
     let mut generation = Generation::FIRST;
-    for _ in 0..=Generation::OTHERS {
+    for _ in 0..31 {
         assert_eq!(Generation::read(&generation.elements()), Some(generation));
-        seen.push(generation.mark());
+        seen.push(generation);
         generation = generation.next();
     }
-    assert_eq!(generation, Generation::FIRST);
-    seen.dedup();
-    assert_eq!(seen.len(), 31);
-    assert_eq!(seen.iter().fold(0, |all, mark| all | mark), 0xf800_0000);
+    assert!(seen.iter().copied().eq(Generation::all()));
+    assert_eq!(generation, seen[7]);
     assert_eq!(Generation::read(&Elements::new()), None);
+
+    for generation in &seen {
+        // What the listing of the window selects is the window.
+        let MarkFilter { value, mask } = generation.window().filter();
+        assert_eq!(mask & !0xf800_0000, 0);
+        for other in &seen {
+            assert_eq!(other.mark() & !0xf800_0000, 0);
+            let is_listed = other.mark() & mask == value;
+            assert_eq!(is_listed, generation.window().contains(*other));
+        }
+        assert_ne!(mask & value, 0, "flows that were never judged are listed");
+    }
 }
 
 fn address() -> impl Strategy<Value = IpAddr> {

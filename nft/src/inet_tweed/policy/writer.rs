@@ -83,6 +83,9 @@ impl Writer {
     ) -> Result<bool, Error> {
         let seen = reconciler.elements(&generation::entry())?;
         let seen = seen.as_ref().and_then(Generation::read);
+        if let Some(seen) = seen {
+            self.marks.came_in_force(seen);
+        }
         self.lost = self.generation.filter(|_| seen.is_none());
         self.generation = seen.map(|seen| self.generation.unwrap_or(seen));
         let elements = self.generation.map(Generation::elements);
@@ -100,7 +103,7 @@ impl Writer {
             return self.load(reconciler, start);
         };
         // Beside the comparison, of an earlier run's marks above all.
-        self.marks.clear_in_time();
+        self.marks.clear_in_time(current);
         let force = start.force_observe;
         let sets = self.sets.due(reconciler, super::provided(), force)?;
         let Some(changes) = reconciler.compare(&sets, start.desired)? else {
@@ -142,14 +145,11 @@ impl Writer {
         // After an error it is not known which generation is in force.
         self.generation = None;
         let outcome = reconciler.follow_provided(&declarations, || changes)?;
-        self.generation = Some(match outcome {
-            Some(_) => generation,
-            None => current,
-        });
-        if generation != current && outcome.is_some() {
-            self.judged_at = reconciler.replacements();
+        match outcome {
+            Some(_) if generation != current => self.came_in_force(generation, reconciler),
+            _ => self.generation = Some(current),
         }
-        self.marks.clear_in_time();
+        self.marks.clear_in_time(self.generation.unwrap_or(current));
         Ok(outcome)
     }
 
@@ -160,8 +160,15 @@ impl Writer {
 
     /// The generation after `current`, which no entry of conntrack carries.
     fn next(&mut self, current: Generation) -> Result<Generation, Error> {
-        self.marks.use_next()?;
+        self.marks.await_next(current)?;
         Ok(current.next())
+    }
+
+    /// The kernel has put a generation in force.
+    fn came_in_force(&mut self, generation: Generation, reconciler: &Reconciler) {
+        self.marks.came_in_force(generation);
+        self.generation = Some(generation);
+        self.judged_at = reconciler.replacements();
     }
 
     /// Writes all elements while no generation is in force, and then puts one in force: the
@@ -189,8 +196,7 @@ impl Writer {
         };
         let entry = [generation::change(None, generation)];
         outcome.messages += reconciler.write_known(&declarations, &entry, &[])?;
-        self.generation = Some(generation);
-        self.judged_at = reconciler.replacements();
+        self.came_in_force(generation, reconciler);
         self.sets.settle(reconciler);
         Ok(outcome)
     }
@@ -207,8 +213,7 @@ impl Writer {
         let declarations: Vec<Set> = super::declarations().collect();
         self.generation = None;
         let messages = reconciler.write_known(&declarations, &changes, &[])?;
-        self.generation = Some(generation);
-        self.judged_at = reconciler.replacements();
+        self.came_in_force(generation, reconciler);
         Ok(messages)
     }
 
@@ -224,8 +229,7 @@ impl Writer {
         self.generation = None;
         let entry = (ENTRY.to_owned(), generation.elements());
         let outcome = reconciler.renew(start.skeleton, Some(entry), start.provider)?;
-        self.generation = Some(generation);
-        self.judged_at = reconciler.replacements();
+        self.came_in_force(generation, reconciler);
         self.sets.renewed();
         Ok(outcome)
     }
