@@ -36,8 +36,19 @@ fn service(number: usize) -> Service {
     }
 }
 
-/// The slice of a Service; its endpoints are `first` and the ones behind it.
-fn slice(service: usize, first: usize, count: usize) -> EndpointSlice {
+/// As many endpoints as the controller puts into a slice.
+const SLICE: usize = 100;
+
+/// The slices of a Service.
+fn slices(service: usize, endpoints: usize) -> impl Iterator<Item = EndpointSlice> {
+    (0..endpoints).step_by(SLICE).map(move |first| {
+        let count = SLICE.min(endpoints - first);
+        slice(service, first / SLICE, service * endpoints + first, count)
+    })
+}
+
+/// A slice of a Service; its endpoints are `first` and the ones behind it.
+fn slice(service: usize, index: usize, first: usize, count: usize) -> EndpointSlice {
     let endpoint = |number: usize| Endpoint {
         address: format!(
             "10.{}.{}.{}",
@@ -54,7 +65,7 @@ fn slice(service: usize, first: usize, count: usize) -> EndpointSlice {
     };
     EndpointSlice {
         namespace: format!("namespace-{}", service % 50),
-        name: format!("service-{service}-x7z4q"),
+        name: format!("service-{service}-{index}"),
         service: format!("service-{service}"),
         not_ours: false,
         endpoints: (first..first + count).map(endpoint).collect(),
@@ -118,8 +129,9 @@ fn measure(services: usize, endpoints: usize) {
     planner.apply_endpoint_slices(Event::Init);
     for number in 0..services {
         planner.apply_services(Event::InitApply(service(number)));
-        let slice = slice(number, number * endpoints, endpoints);
-        planner.apply_endpoint_slices(Event::InitApply(slice));
+        for slice in slices(number, endpoints) {
+            planner.apply_endpoint_slices(Event::InitApply(slice));
+        }
     }
     planner.apply_services(Event::InitDone);
     planner.apply_endpoint_slices(Event::InitDone);
@@ -148,8 +160,10 @@ fn measure(services: usize, endpoints: usize) {
     let changes = services.min(200);
     for number in 0..changes {
         let number = number * services / changes;
+        // The first of its endpoints is replaced by one that none has.
+        let mut slice = slices(number, endpoints).next().unwrap();
+        slice.endpoints[0].address = "10.99.0.1".to_owned();
         let start = Instant::now();
-        let slice = slice(number, number * endpoints + 1, endpoints);
         planner.apply_endpoint_slices(Event::Apply(slice));
         let delta = delta(&mut planner);
         rolled.push(start.elapsed());

@@ -1,16 +1,16 @@
 //! Which endpoints of a Service port are used: topology (KEP-3015), endpoints that are
 //! about to end (KEP-1669), and those of this node.
 
-use std::collections::btree_map::Entry as MapEntry;
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use tweed_core::family::Family;
 
 use super::desired::{Endpoint, Scope};
 use super::slice::{Entry, NodeHint, Slice};
 
-/// The endpoints of one Service port in one family.
-pub type Candidates<'a> = BTreeMap<Endpoint, &'a Entry>;
+/// The endpoints of one Service port in one family, in ascending order, each once.
+pub type Candidates<'a> = Vec<(Endpoint, &'a Entry)>;
 
 /// The ports of slices by name and protocol, each with the slice whose endpoints have it: a
 /// Service may have thousands of ports.
@@ -36,30 +36,24 @@ impl<'a> SlicePorts<'a> {
         let mut all = Candidates::new();
         for (slice, port) in self.0.get(&(name, protocol)).into_iter().flatten() {
             let of_family = |one: &&Entry| Family::of(one.address) == family;
-            for entry in slice.endpoints.iter().filter(of_family) {
+            let entries = slice.endpoints.iter().filter(of_family);
+            all.extend(entries.map(|entry| {
                 let endpoint = Endpoint {
                     address: entry.address,
                     port: *port,
                 };
-                match all.entry(endpoint) {
-                    MapEntry::Vacant(vacant) => {
-                        vacant.insert(entry);
-                    }
-                    MapEntry::Occupied(mut known) if prevails(entry, known.get()) => {
-                        known.insert(entry);
-                    }
-                    MapEntry::Occupied(_) => {}
-                }
-            }
+                (endpoint, entry)
+            }));
         }
+        all.sort_by_key(|(endpoint, entry)| (*endpoint, Reverse(rank(entry))));
+        all.dedup_by_key(|(endpoint, _)| *endpoint);
         all
     }
 }
 
-/// Whether what one entry says of an endpoint counts more than what another one does.
-fn prevails(one: &Entry, other: &Entry) -> bool {
-    let rank = |entry: &Entry| (!entry.terminating, entry.ready, entry.serving, entry.local);
-    rank(one) > rank(other)
+/// How much counts what an entry says of an endpoint, beside other entries of the same.
+fn rank(entry: &Entry) -> impl Ord + use<> {
+    (!entry.terminating, entry.ready, entry.serving, entry.local)
 }
 
 /// What is used of the endpoints.
@@ -81,7 +75,7 @@ impl Choice {
 }
 
 /// Chooses for a node in this zone; an empty name is none.
-pub fn choose(candidates: &Candidates<'_>, zone: &str) -> Choice {
+pub fn choose(candidates: &[(Endpoint, &Entry)], zone: &str) -> Choice {
     let criteria = Criteria::of(candidates, zone);
     let select = |scope| {
         let used = candidates.iter();
@@ -92,6 +86,12 @@ pub fn choose(candidates: &Candidates<'_>, zone: &str) -> Choice {
         cluster: select(Scope::Cluster),
         local: select(Scope::Local),
     }
+}
+
+/// What the slices say of the endpoints that are ready.
+fn ready<'a>(candidates: &[(Endpoint, &'a Entry)]) -> impl Iterator<Item = &'a Entry> {
+    let entries = candidates.iter().map(|(_, entry)| *entry);
+    entries.filter(|entry| entry.ready)
 }
 
 /// Why an endpoint is not used.
@@ -121,8 +121,8 @@ pub struct Criteria<'a> {
 
 impl<'a> Criteria<'a> {
     /// Those for a node in this zone; an empty name is none.
-    pub fn of(candidates: &Candidates<'_>, zone: &'a str) -> Self {
-        let ready = || candidates.values().filter(|entry| entry.ready);
+    pub fn of(candidates: &[(Endpoint, &Entry)], zone: &'a str) -> Self {
+        let ready = || ready(candidates);
         Self {
             zone,
             preference: Preference::of(candidates, zone),
@@ -165,8 +165,8 @@ enum Preference {
 impl Preference {
     /// Hints count only if every ready endpoint has one, and one is for us: otherwise the
     /// controller that sets them is not done yet.
-    fn of(candidates: &Candidates<'_>, zone: &str) -> Self {
-        let ready = || candidates.values().filter(|entry| entry.ready);
+    fn of(candidates: &[(Endpoint, &Entry)], zone: &str) -> Self {
+        let ready = || ready(candidates);
         let hinted = ready().all(|entry| entry.node_hint != NodeHint::None);
         if hinted && ready().any(|entry| Self::SameNode.accepts(entry, zone)) {
             return Self::SameNode;

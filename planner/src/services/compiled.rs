@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use tweed_core::family::Family;
 
-use super::choice::{Candidates, SlicePorts, choose};
+use super::choice::{SlicePorts, choose};
 use super::claims::{Claim, Claimant, Claims};
 use super::counted::Counted;
-use super::desired::{HealthCheck, Number, ServiceName, Span, Tracked};
+use super::desired::{Endpoint, HealthCheck, Number, ServiceName, Span, Tracked};
 use super::frontends::{Outcome, WithoutLocal, frontends};
 use super::known_numbers::KnownNumbers;
 use super::limits::Limits;
 use super::options::Options;
 use super::ports::{OldPorts, PlannedPort, Ports};
 use super::registry::Known;
+use super::slice::Entry;
 use super::spec::Spec;
 use super::stale;
 use super::surroundings::{Own, Surroundings};
@@ -364,11 +365,11 @@ impl Ported {
     fn note(
         &mut self,
         spec: &Spec,
-        all: &Candidates<'_>,
+        all: &[(Endpoint, &Entry)],
         family: Family,
         surroundings: &Surroundings,
     ) {
-        for entry in all.values() {
+        for (_, entry) in all {
             let is_here = entry.local || surroundings.is_own_pod(entry.address);
             if is_here && (entry.ready || entry.serving) {
                 self.hairpin.insert(entry.address);

@@ -5,7 +5,7 @@
 //! number of slots, but for when a group gets another number of parts, which happens
 //! only after its size has changed by a constant factor.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::desired::{
     Desired, Endpoint, FIRST_PART, GROUP_DISTANCE, Group, Holds, MAX_SLOTS, Number, Part,
@@ -21,8 +21,8 @@ pub const MAX_ENDPOINTS: usize = (MAX_SLOTS as usize) * (MAX_SLOTS as usize);
 pub trait Slot: Copy + Ord {
     /// How a group says so.
     const HOLDS: Holds;
-    /// What a slot holds.
-    fn get(desired: &Desired, key: (Number, u8)) -> Option<Self>;
+    /// What all slots hold.
+    fn all(desired: &Desired) -> &BTreeMap<(Number, u8), Self>;
     /// Changes what a slot holds.
     fn put(tables: &mut Tables, key: (Number, u8), value: Option<Self>);
     /// What the slots of an earlier run hold.
@@ -32,8 +32,8 @@ pub trait Slot: Copy + Ord {
 impl Slot for Endpoint {
     const HOLDS: Holds = Holds::Endpoints;
 
-    fn get(desired: &Desired, key: (Number, u8)) -> Option<Self> {
-        desired.slots.get(&key).copied()
+    fn all(desired: &Desired) -> &BTreeMap<(Number, u8), Self> {
+        &desired.slots
     }
 
     fn put(tables: &mut Tables, key: (Number, u8), value: Option<Self>) {
@@ -49,8 +49,8 @@ impl Slot for Endpoint {
 impl Slot for Number {
     const HOLDS: Holds = Holds::Members;
 
-    fn get(desired: &Desired, key: (Number, u8)) -> Option<Self> {
-        desired.member_slots.get(&key).copied()
+    fn all(desired: &Desired) -> &BTreeMap<(Number, u8), Self> {
+        &desired.member_slots
     }
 
     fn put(tables: &mut Tables, key: (Number, u8), value: Option<Self>) {
@@ -122,26 +122,24 @@ impl Groups {
             self.restore::<V>(tables, group);
         }
         let mut bins = read::<V>(tables, group);
+        let mut present = vec![false; wanted.len()];
         for bin in &mut bins {
             let mut index = 0;
             while let Some(value) = bin.slots.get(index) {
                 match wanted.binary_search(value) {
-                    Ok(_) => index += 1,
+                    Ok(position) => {
+                        present[position] = true;
+                        index += 1;
+                    }
                     Err(_) => {
                         bin.slots.swap_remove(index);
                     }
                 }
             }
         }
-        let present: BTreeSet<V> = bins
-            .iter()
-            .flat_map(|bin| bin.slots.iter().copied())
-            .collect();
-        let mut homeless: Vec<V> = wanted
-            .iter()
-            .copied()
-            .filter(|one| !present.contains(one))
-            .collect();
+        let homeless = wanted.iter().zip(present);
+        let homeless = homeless.filter_map(|(value, present)| (!present).then_some(*value));
+        let mut homeless: Vec<V> = homeless.collect();
         let count = parts(bins.len(), wanted.len());
         if (count == 1) != (bins.len() == 1) {
             // The group itself becomes one of parts, or the other way round.
@@ -263,14 +261,9 @@ fn parts(now: usize, endpoints: usize) -> usize {
 /// What a group holds; one empty bin if there is no such group.
 fn read<V: Slot>(tables: &Tables, group: Number) -> Vec<Bin<V>> {
     let desired = &tables.desired;
-    let bin = |number: Number| {
-        let slots = desired.groups.get(&number).map_or(0, |group| group.slots);
-        Bin {
-            number: Some(number),
-            slots: (0..slots)
-                .filter_map(|index| V::get(desired, (number, index)))
-                .collect(),
-        }
+    let bin = |number: Number| Bin {
+        number: Some(number),
+        slots: slots(desired, number),
     };
     match desired.groups.get(&group) {
         Some(known) if known.holds == Holds::Parts => (0..known.slots)
@@ -279,6 +272,12 @@ fn read<V: Slot>(tables: &Tables, group: Number) -> Vec<Bin<V>> {
             .collect(),
         _ => vec![bin(group)],
     }
+}
+
+/// What the slots of a group hold, in their order.
+fn slots<V: Slot>(desired: &Desired, group: Number) -> Vec<V> {
+    let own = V::all(desired).range((group, 0)..=(group, u8::MAX));
+    own.map(|(_, value)| *value).collect()
 }
 
 /// Puts values where there are fewest, and evens out what is left uneven.
@@ -304,20 +303,19 @@ fn distribute<V: Slot>(bins: &mut [Bin<V>], homeless: Vec<V>) {
 }
 
 /// Makes a group hold these values in this order.
-fn fill_slots<V: Slot>(tables: &mut Tables, group: Number, slots: &[V]) {
-    let before = tables
-        .desired
-        .groups
-        .get(&group)
-        .map_or(0, |group| group.slots);
-    for (index, value) in (0..=u8::MAX).zip(slots) {
-        V::put(tables, (group, index), Some(*value));
+fn fill_slots<V: Slot>(tables: &mut Tables, group: Number, wanted: &[V]) {
+    // Of a large group only what differs is looked up in the table.
+    let held = slots::<V>(&tables.desired, group);
+    for (index, value) in (0..=u8::MAX).zip(wanted) {
+        if held.get(usize::from(index)) != Some(value) {
+            V::put(tables, (group, index), Some(*value));
+        }
     }
     let shape = Group {
-        slots: slots.len() as u8,
+        slots: wanted.len() as u8,
         holds: V::HOLDS,
     };
-    for index in shape.slots..before {
+    for index in shape.slots..held.len() as u8 {
         V::put(tables, (group, index), None);
     }
     put!(tables, groups, group, Some(shape));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tweed_core::family::Family;
 
-use super::choice::{Candidates, Choice};
+use super::choice::Choice;
 use super::desired::{
     AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_PART, Number, PORT_DISTANCE,
     PerScope, SCOPES, Scope, Target, endpoint_numbers,
@@ -223,7 +223,7 @@ impl Ports {
         planned: &mut PlannedPort,
         spec: &Spec,
         protocol: u8,
-        candidates: &Candidates<'_>,
+        candidates: &[(Endpoint, &Entry)],
         mut choice: Choice,
     ) -> Outcome {
         let tracked = (protocol == stale::PROTOCOL).then(|| {

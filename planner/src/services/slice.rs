@@ -14,7 +14,8 @@ use crate::protocols::protocol_number;
 pub struct Slice {
     /// Its ports.
     pub ports: Box<[Port]>,
-    /// Its endpoints.
+    /// Its endpoints, by address in ascending order: those of all slices of a Service are
+    /// sorted at each change, which is less work so.
     pub endpoints: Box<[Entry]>,
 }
 
@@ -81,9 +82,11 @@ impl Slice {
                 zones: zones(&one.zone_hints, &mut shared),
             })
         });
+        let mut endpoints: Box<[Entry]> = endpoints.collect();
+        endpoints.sort_by_key(|one| one.address);
         Self {
             ports: ports.collect(),
-            endpoints: endpoints.collect(),
+            endpoints,
         }
     }
 }
