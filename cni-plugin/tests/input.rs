@@ -185,6 +185,42 @@ fn any_config() -> impl Strategy<Value = Value> {
     })
 }
 
+/// The kernel here refuses nothing, so ADD fails over the config alone.
+#[test]
+fn status_refuses_a_config_that_add_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let ipam = |key: &str, value: Value| {
+        let mut ipam = json!({"type": "tweed-ipam", "subnet": "10.244.1.0/24"});
+        ipam[key] = value;
+        ("ipam", ipam)
+    };
+    let route = |gw: &str| ipam("routes", json!([{"dst": "0.0.0.0/0", "gw": gw}]));
+    for ((key, value), code) in [
+        (("mtu", json!(1450)), None),
+        (("mtu", Value::Null), Some(7)),
+        (ipam("subnet", Value::Null), Some(7)),
+        (ipam("subnet", json!("10.244.1.0/31")), Some(7)),
+        (ipam("routes", json!({})), Some(7)),
+        (route("10.244.1.1"), None),
+        (route("10.244.1.77"), Some(7)),
+        (ipam("resolvConf", json!("/does/not/exist")), Some(5)),
+        (ipam("subnet", json!("fd00::/112")), Some(7)),
+    ] {
+        let mut config = json!({"cniVersion": "1.1.0", "name": "tweed", "mtu": 1279,
+            "runDir": folder.path(), "ipam": {"type": "tweed-ipam", "subnet": "10.244.1.0/24"}});
+        config[key] = value;
+        for (verb, code) in [("STATUS", code), ("ADD", code), ("DEL", None)] {
+            let (exit, stdout) = call(verb, config.to_string().as_bytes());
+            let document = serde_json::from_slice(&stdout).unwrap_or(Value::Null);
+            let answered = document.get("code").and_then(Value::as_u64);
+            assert_eq!(
+                answered, code,
+                "{verb} of {config}: exit {exit}, {document}"
+            );
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn whatever_the_config_says_one_document_goes_out(

@@ -8,7 +8,8 @@
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
-use crate::ranges::{IpamConfig, config::data_dir};
+use crate::ranges::IpamConfig;
+use crate::ranges::config::{data_dir, names_ranges};
 use crate::record::{Owner, Process, State};
 use crate::resolv_conf;
 use crate::store::{LOCK_WAIT, Seed, Store};
@@ -66,6 +67,29 @@ pub fn ipam_config(request: &Request<'_>) -> Result<IpamConfig, CniError> {
         request.log(format_args!("{key} is unknown and has no effect"));
     }
     Ok(parsed)
+}
+
+/// Reads of the `ipam` object what [`ipam_config`] does and what else an ADD reads, for
+/// STATUS, to which the runtime gives no ranges of its own: none where all of them come by
+/// the capability `ipRanges`.
+///
+/// # Errors
+/// As [`ipam_config`] and [`resolv_conf::read`].
+pub fn ipam_config_without_attachment(
+    request: &Request<'_>,
+) -> Result<Option<IpamConfig>, CniError> {
+    let config = &request.config;
+    let capabilities = config.key("capabilities");
+    let ranges_are_requested = capabilities.and_then(|all| all.get("ipRanges")?.as_bool());
+    if ranges_are_requested == Some(true)
+        && !names_ranges(&config.ipam()?)
+        && config.runtime_config()?.ip_ranges.is_none()
+    {
+        return Ok(None);
+    }
+    let parsed = ipam_config(request)?;
+    resolv_conf::read(&parsed)?;
+    Ok(Some(parsed))
 }
 
 /// The attachments of a GC list. An entry with a name that no ADD accepts is left
@@ -164,7 +188,7 @@ impl Plugin for TweedIpam {
     }
 
     fn status(&mut self, request: &Request<'_>) -> Result<(), CniError> {
-        ipam_config(request)?;
+        ipam_config_without_attachment(request)?;
         // A full range is no error: the node would become NotReady, and its pods
         // would be evicted, because it is full.
         open_store(&request.config)?

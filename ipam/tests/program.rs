@@ -137,12 +137,40 @@ mod tests {
         let (code, message) = call("STATUS", "", &broken).make().error();
         assert_eq!(code, 7);
         assert!(message.contains("10.1.0.0/33"), "{message}");
+        let mut nameless = full.clone();
+        nameless["ipam"]["resolvConf"] = json!("/does/not/exist");
+        let (code, message) = call("STATUS", "", &nameless).make().error();
+        assert_eq!(code, 5);
+        assert!(message.contains("/does/not/exist"), "{message}");
         let file = run_dir.path().join("file");
         fs::write(&file, "").unwrap();
         let nowhere = config(&file, "10.1.0.0/30");
         let (code, message) = call("STATUS", "", &nowhere).make().error();
         assert_eq!(code, 50);
         assert!(message.contains(file.to_str().unwrap()), "{message}");
+    }
+
+    /// The runtime gives them to ADD alone.
+    #[test]
+    fn status_misses_no_ranges_that_come_by_a_capability() {
+        let run_dir = folder();
+        let mut config = config(run_dir.path(), "");
+        config["capabilities"] = json!({ "ipRanges": true });
+        for ranges in [json!(null), json!([])] {
+            config["ipam"]["ranges"] = ranges;
+            call("STATUS", "", &config).make().done();
+        }
+        config["runtimeConfig"] = json!({ "ipRanges": [[{ "subnet": "10.1.0.0/24" }]] });
+        call("ADD", "a", &config).make().result();
+        config["runtimeConfig"] = json!({ "ipRanges": [[{ "subnet": "10.1.0.0/33" }]] });
+        let (code, message) = call("STATUS", "", &config).make().error();
+        assert_eq!(code, 7);
+        assert!(message.contains("10.1.0.0/33"), "{message}");
+        config["capabilities"] = json!({ "ipRanges": false });
+        config["runtimeConfig"] = json!(null);
+        let (code, message) = call("STATUS", "", &config).make().error();
+        assert_eq!(code, 7);
+        assert!(message.contains("ipam.ranges is missing"), "{message}");
     }
 
     #[test]

@@ -1,26 +1,33 @@
 //! STATUS: whether an ADD could be served now.
 
-use std::{fs, io, path::Path};
+use std::{fs, io, net::IpAddr, path::Path};
 
 use tweed_cni::{CniError, Code, Command, Request};
 use tweed_core::agent_state::{AGENT_STATE_FILE, Readiness};
-use tweed_ipam::store::LOCK_WAIT;
+use tweed_ipam::plugin::ipam_config_without_attachment;
+use tweed_ipam::{ranges::Range, store::LOCK_WAIT};
 
+use crate::config::{Ipam, Settings};
+use crate::datapath::veth::{Kernel, plan};
 use crate::ready::is_ready;
-use crate::{Tweed, config::Settings, datapath::veth::Kernel, delegate::Delegate};
+use crate::{Tweed, delegate::Delegate};
 
-/// Returns whether an ADD could be served. The agent's state counts only if the
-/// config has `readyFile`. An exhausted range never counts: the node would become
+/// Returns whether an ADD could be served: whether its config is one that ADD takes, the
+/// store can be used and the agent is ready. The agent's state counts only if the config has
+/// `readyFile`. An exhausted range never counts: the node would become
 /// NotReady, and its pods would be evicted, because it is full.
 ///
 /// # Errors
-/// Code 50, or 51 when running pods are affected too; 7 for the config; the error
-/// of a delegated IPAM plugin.
+/// Code 50, or 51 when running pods are affected too; 7 for the config, 5 for a file that
+/// it names; the error of a delegated IPAM plugin.
 pub fn status<K: Kernel, D: Delegate>(
     tweed: &mut Tweed<K, D>,
     request: &Request<'_>,
 ) -> Result<(), CniError> {
     let settings = Settings::read(&request.config)?;
+    if settings.place.ipam == Ipam::BuiltIn {
+        check_built_in(&settings, request)?;
+    }
     if let Some(ready_file) = &settings.ready_file {
         let agent = read_agent(&settings.place.run_dir.join(AGENT_STATE_FILE), request);
         judge(ready_file, is_ready(ready_file), agent.as_ref())?;
@@ -29,6 +36,17 @@ pub fn status<K: Kernel, D: Delegate>(
     let store = settings.place.store.lock(LOCK_WAIT);
     store.map_err(|error| CniError::new(Code::NotAvailable, error.to_string()))?;
     tweed.forward(Command::Status, &settings.place.ipam, request)
+}
+
+/// Checks what every ADD would refuse of the `ipam` object of the built-in plugin.
+fn check_built_in(settings: &Settings, request: &Request<'_>) -> Result<(), CniError> {
+    let Some(config) = ipam_config_without_attachment(request)? else {
+        return Ok(());
+    };
+    let ranges = || config.ranges.iter().flat_map(|set| set.ranges());
+    let gateways: Vec<IpAddr> = ranges().map(Range::gateway).collect();
+    plan::check_next_hops(&config.routes, &gateways)?;
+    plan::check_mtu(settings.mtu, gateways.iter().any(IpAddr::is_ipv6))
 }
 
 fn judge(ready_file: &Path, exists: bool, agent: Option<&Readiness>) -> Result<(), CniError> {

@@ -72,6 +72,18 @@ impl IpamConfig {
     }
 }
 
+/// Whether the `ipam` object has ranges of its own, or something in their place.
+pub(crate) fn names_ranges(ipam: &Map<String, Value>) -> bool {
+    let is_none = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        _ => false,
+    };
+    let mut keys = ["subnet", "ranges"].into_iter();
+    keys.any(|key| ipam.get(key).is_some_and(|value| !is_none(value)))
+}
+
 /// The folder of the store, `ipam.dataDir`, if it is named. A DEL needs nothing else of
 /// the object.
 ///

@@ -142,13 +142,7 @@ pub struct Desired<'a> {
 /// Code 7 where the MTU is too small for the addresses.
 pub fn plan(desired: &Desired<'_>) -> Result<Vec<Step>, CniError> {
     let ipv6 = desired.addresses.iter().any(IpAddr::is_ipv6);
-    if ipv6 && desired.mtu < mtu::IPV6_MIN {
-        return Err(CniError::config(format!(
-            "mtu is {}: IPv6 needs at least {}",
-            desired.mtu,
-            mtu::IPV6_MIN
-        )));
-    }
+    check_mtu(desired.mtu, ipv6)?;
     let host_mac = desired.attachment.host_mac();
     let mut steps = vec![Step::CreatePair {
         host: VethEnd {
@@ -204,6 +198,20 @@ pub fn plan(desired: &Desired<'_>) -> Result<Vec<Step>, CniError> {
         .extend(addresses().map(|ip| Step::Route(Side::Host, host_route(ip, desired.host_source))));
     steps.extend([Side::Host, Side::Pod].map(Step::QueryCarrier));
     Ok(steps)
+}
+
+/// Checks that the MTU is large enough, for pods that have IPv6 or not.
+///
+/// # Errors
+/// Code 7.
+pub fn check_mtu(mtu: u32, ipv6: bool) -> Result<(), CniError> {
+    if ipv6 && mtu < mtu::IPV6_MIN {
+        return Err(CniError::config(format!(
+            "mtu is {mtu}: IPv6 needs at least {}",
+            mtu::IPV6_MIN
+        )));
+    }
+    Ok(())
 }
 
 /// The host's route to one of the pod's addresses.
