@@ -247,12 +247,8 @@ impl Kernel for LinuxKernel {
 
     fn host_routes_to(&mut self, ip: IpAddr) -> Result<Vec<(route::Route, Option<Link>)>, Error> {
         let socket = self.host()?;
-        let all = route::list(socket, None)?;
         let mut found = Vec::new();
-        for route in all
-            .into_iter()
-            .filter(|route| route.destination == ip.into())
-        {
+        for route in route::find(socket, None, |route| route.destination == ip.into())? {
             let link = match route.out {
                 Some(index) => link::by_index(socket, index)?,
                 None => None,
@@ -267,15 +263,14 @@ impl Kernel for LinuxKernel {
         let socket = self.host()?;
         observed.host = link::by_name(socket, host)?;
         if let Some(link) = &observed.host {
-            observed.host_routes = routes_by(socket, link.index)?;
+            observed.host_routes = route::main_of_link(socket, link.index)?;
             observed.host_neighbours = neighbour::list(socket, link.index)?;
         }
         let socket = &mut self.pod()?.socket;
         observed.pod = link::by_name(socket, pod)?;
         if let Some(link) = &observed.pod {
-            let all = address::list(socket)?;
-            observed.pod_addresses = all.into_iter().filter(|a| a.index == link.index).collect();
-            observed.pod_routes = routes_by(socket, link.index)?;
+            observed.pod_addresses = address::of_link(socket, link.index)?;
+            observed.pod_routes = route::main_of_link(socket, link.index)?;
             observed.pod_neighbours = neighbour::list(socket, link.index)?;
         }
         Ok(observed)
@@ -287,14 +282,6 @@ impl Kernel for LinuxKernel {
 fn down_and(link: &Link, then: link::Change) -> [Request; 2] {
     let down = link::Change::of(link.index, &link.name).down();
     [down.request(), then.request()]
-}
-
-fn routes_by(socket: &mut Socket, index: u32) -> Result<Vec<route::Route>, Error> {
-    let all = route::list(socket, None)?;
-    Ok(all
-        .into_iter()
-        .filter(|route| route.out == Some(index))
-        .collect())
 }
 
 fn not_found(operation: &'static str, object: &str) -> Error {
