@@ -37,13 +37,19 @@ extern "C" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
     run(invocation, &mut plugin).into()
 }
 
-/// Writing to a closed pipe returns an error instead of ending the process; and no
+/// Writing to a closed pipe returns an error instead of ending the process; another
+/// plugin can be waited for although the caller ignores SIGCHLD, which is inherited; and no
 /// file that the plugin opens gets the number of a standard stream that the caller
 /// left closed.
 fn prepare() -> io::Result<()> {
-    #[expect(unsafe_code, reason = "signal(2) is unsafe by its handler")]
-    // SAFETY: the signal is ignored, so no handler runs.
-    unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }?;
+    for (which, handler) in [
+        (Signal::SIGPIPE, SigHandler::SigIgn),
+        (Signal::SIGCHLD, SigHandler::SigDfl),
+    ] {
+        #[expect(unsafe_code, reason = "signal(2) is unsafe by its handler")]
+        // SAFETY: no handler of this program runs.
+        unsafe { signal(which, handler) }?;
+    }
     let null = ["/dev/null"].as_slice();
     for (stream, devices) in [
         (io::stdin().as_fd(), null),

@@ -59,6 +59,24 @@ mod tweed_over {
         check_all_verbs(&fixture, &host_local(&fixture));
     }
 
+    /// The kernel then keeps nothing of a process that has ended, and who waits for it gets
+    /// an error instead of its exit status.
+    #[test]
+    fn host_local_under_a_runtime_that_ignores_sigchld() {
+        let fixture = Fixture::tweed();
+        let before = fixture.snapshot();
+        let config = host_local(&fixture);
+        let plugin = fixture.wrapper("ignoring", "exec env --ignore-signal=CHLD $PLUGIN");
+        let pod = fixture.pod("pod");
+        for verb in ["ADD", "DEL"] {
+            let call = fixture.call(verb, &pod).config(&config);
+            let output = call.run(&fixture.node, &plugin).unwrap();
+            assert_eq!(output.code, Some(0), "{verb}: {output:?}");
+        }
+        drop(pod);
+        fixture.assert_nothing_left(&before);
+    }
+
     #[test]
     fn static_() {
         let fixture = Fixture::tweed();
