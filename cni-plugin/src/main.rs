@@ -13,9 +13,10 @@ use std::{fs::OpenOptions, io};
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{SigHandler, Signal, signal};
-use tweed_cni::{Invocation, run};
+use tweed_cni::{Invocation, input_limit, run};
 use tweed_cni_plugin::datapath::veth::{LinuxKernel, run_cleanup_if_requested};
 use tweed_cni_plugin::{Tweed, delegate::Processes};
+use tweed_core::stdin::Stdin;
 
 #[expect(unsafe_code, reason = "the C library calls it by this name")]
 // SAFETY: no other `main` is linked into this program.
@@ -27,9 +28,10 @@ extern "C" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
     if let Some(exit) = run_cleanup_if_requested() {
         return exit.into();
     }
+    let env = |name: &str| std::env::var_os(name);
     let invocation = Invocation {
-        env: &|name: &str| std::env::var_os(name),
-        stdin: &mut io::stdin().lock(),
+        env: &env,
+        stdin: &mut Stdin::new(io::stdin().lock(), input_limit(&env)),
         stdout: &mut io::stdout().lock(),
         stderr: &mut io::stderr(),
     };

@@ -26,5 +26,5 @@ pub use call::{CniArgs, Command, Environment, Target};
 pub use config::{Config, RuntimeConfig, ValidAttachment};
 pub use error::{CniError, Code};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
-pub use run::{Invocation, Plugin, Request, run};
+pub use run::{Invocation, Plugin, Request, input_limit, run};
 pub use version::CniVersion;

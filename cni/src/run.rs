@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::{any::Any, cell::RefCell, fmt, path::PathBuf};
+use std::{any::Any, cell::RefCell, fmt, path::PathBuf, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -11,11 +11,23 @@ use crate::config::{self, Config};
 use crate::error::{CniError, Code};
 use crate::{result::AddResult, version::CniVersion};
 
+/// How long VERSION waits for its input, which changes one word of the answer.
+const VERSION_WAIT: Duration = Duration::from_secs(1);
+
+/// How long the input of a call is waited for: without a limit, as no other verb can do
+/// without its config, but for VERSION, which people call by hand.
+#[must_use]
+pub fn input_limit(env: &dyn Environment) -> Option<Duration> {
+    let is_version = matches!(call::command(env), Ok(Command::Version));
+    is_version.then_some(VERSION_WAIT)
+}
+
 /// The inputs and outputs of one call. Tests pass their own.
 pub struct Invocation<'a> {
     /// The environment's variables.
     pub env: &'a dyn Environment,
-    /// The config; read to its end, up to [`config::LIMIT`].
+    /// The config; read to its end, up to [`config::LIMIT`]. That of a process is read
+    /// through [`tweed_core::stdin::Stdin`], within [`input_limit`].
     pub stdin: &'a mut dyn Read,
     /// Gets the one document.
     pub stdout: &'a mut dyn Write,

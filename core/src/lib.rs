@@ -12,6 +12,7 @@
 //! | [`leaving`] | the lock of whoever deletes the links of removed pods |
 //! | [`netns`], [`uptime`] | which network namespace a process works in; whether a file is older than the boot |
 //! | [`atomic_file`] | replacing a file as a whole |
+//! | [`stdin`] | the standard input of a plugin |
 //! | [`sysctl`] | the machine-wide sysctls that the agent sets and the uninstaller restores |
 //! | [`problem`] | what is wrong on a node, and its cure |
 //! | [`object`] | objects of the cluster, as `watch` delivers them and `planner` reads them |
@@ -21,8 +22,8 @@
 //!
 //! Something belongs here if two crates need it and neither should depend on the
 //! other for it. No module here does I/O but [`agent_socket`], [`atomic_file`],
-//! [`instance_lock`], [`leaving`], [`netns`] and [`uptime`]: files, locks and a socket that several
-//! programs must treat in exactly the same way. The plugin links this crate, so a
+//! [`instance_lock`], [`leaving`], [`netns`], [`stdin`] and [`uptime`]: files, locks and a socket
+//! that several programs must treat in exactly the same way. The plugin links this crate, so a
 //! dependency that only the agent needs does not belong here.
 
 pub mod agent_socket;
@@ -43,6 +44,7 @@ pub mod object;
 pub mod ownership;
 pub mod paths;
 pub mod problem;
+pub mod stdin;
 pub mod sysctl;
 pub mod text;
 pub mod uptime;

@@ -2,13 +2,15 @@
 
 use std::{io, process::ExitCode};
 
-use tweed_cni::{Invocation, run};
+use tweed_cni::{Invocation, input_limit, run};
+use tweed_core::stdin::Stdin;
 use tweed_ipam::plugin::TweedIpam;
 
 fn main() -> ExitCode {
+    let env = |name: &str| std::env::var_os(name);
     let invocation = Invocation {
-        env: &|name: &str| std::env::var_os(name),
-        stdin: &mut io::stdin().lock(),
+        env: &env,
+        stdin: &mut Stdin::new(io::stdin().lock(), input_limit(&env)),
         stdout: &mut io::stdout().lock(),
         stderr: &mut io::stderr(),
     };

@@ -6,11 +6,16 @@ mod common;
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Write as _;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::thread::sleep;
+    use std::time::Duration;
 
     use serde_json::{Value, json};
 
     use super::common::folder;
-    use super::common::program::{Call, call, config};
+    use super::common::program::{Call, call, config, finish};
 
     const VERSIONS: [&str; 4] = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
@@ -148,6 +153,21 @@ mod tests {
         let (code, message) = call("STATUS", "", &nowhere).make().error();
         assert_eq!(code, 50);
         assert!(message.contains(file.to_str().unwrap()), "{message}");
+    }
+
+    /// The caller may have set its own file so, and this is the same one.
+    #[test]
+    fn a_config_is_read_where_stdin_does_not_block() {
+        let run_dir = folder();
+        let call = call("ADD", "a", &config(run_dir.path(), "10.1.0.0/24"));
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let child = call.start_with(OwnedFd::from(theirs).into());
+        // The program mostly waits by now.
+        sleep(Duration::from_millis(50));
+        ours.write_all(call.config.to_string().as_bytes()).unwrap();
+        drop(ours);
+        assert_eq!(finish(child).addresses(), ["10.1.0.2"]);
     }
 
     /// The runtime gives them to ADD alone.

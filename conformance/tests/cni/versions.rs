@@ -189,6 +189,7 @@ fn cnitool_runs_all_verbs(fixture: &Fixture, version: &str) {
 
 subjects! {
     all: version_lists_every_version, version_needs_no_other_input,
+        version_is_answered_while_its_input_does_not_end,
         an_unknown_version_is_code_1, an_unknown_verb_is_code_4;
     tweed: version_is_answered_in_the_requested_version, no_version_is_refused_with_the_list;
 }
@@ -215,6 +216,18 @@ fn version_needs_no_other_input(fixture: &Fixture) {
             "{stdin:?}"
         );
     }
+}
+
+/// As on a terminal, or in `ssh NODE CNI_COMMAND=VERSION …`.
+fn version_is_answered_while_its_input_does_not_end(fixture: &Fixture) {
+    // A FIFO that is open for writing too has no end.
+    let endless = "mkfifo $0.in\nexec 0<>$0.in\nexec $PLUGIN";
+    let plugin = fixture.wrapper("endless", endless);
+    let call = PluginCall::new("VERSION");
+    let output = call.run(&fixture.node, &plugin).unwrap();
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let listed = output.document().unwrap()["supportedVersions"].clone();
+    assert!(listed.as_array().unwrap().len() > 3, "{listed}");
 }
 
 fn version_is_answered_in_the_requested_version(fixture: &Fixture) {

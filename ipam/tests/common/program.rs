@@ -46,7 +46,16 @@ pub fn call(verb: &'static str, container_id: &str, config: &Value) -> Call {
 impl Call {
     /// Starts the program. Its config is in the pipe when this returns.
     pub fn start(&self) -> Child {
-        let mut child = Command::new(&self.program)
+        let mut child = self.start_with(Stdio::piped());
+        let mut stdin = child.stdin.take().unwrap();
+        // A killed program does not read.
+        let _ = stdin.write_all(self.config.to_string().as_bytes());
+        child
+    }
+
+    /// Starts the program with this as its stdin.
+    pub fn start_with(&self, stdin: Stdio) -> Child {
+        Command::new(&self.program)
             .env_clear()
             .env("CNI_COMMAND", self.verb)
             .env("CNI_CONTAINERID", &self.container_id)
@@ -54,15 +63,11 @@ impl Call {
             .env("CNI_NETNS", "/run/netns/none")
             .env("CNI_ARGS", &self.args)
             .env("CNI_PATH", "/opt/cni/bin")
-            .stdin(Stdio::piped())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        // A killed program does not read.
-        let _ = stdin.write_all(self.config.to_string().as_bytes());
-        child
+            .unwrap()
     }
 
     pub fn make(&self) -> Answer {
