@@ -1,7 +1,7 @@
 //! Freeing records whose owner no longer exists.
 //!
-//! [`verdict`] decides, purely; [`sweep`] (the agent, and GC without a list) and
-//! [`gc`] (GC with one) carry it out. What always holds: a verdict is reached again
+//! [`verdict`] decides, purely; [`sweep`] (the agent, GC without a list, an ADD that finds
+//! no address) and [`gc`] (GC with one) carry it out. What always holds: a verdict is reached again
 //! under the lock, for the boot that then is the current one, before a record is
 //! changed; a live record is marked as deleting, its link is deleted, then its addresses
 //! become free, in this order, so that no attachment gets an address that a link still

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Route, Target};
-use tweed_core::{attachment::Attachment, family::Family, mac::Mac, netns, sysctl::forwarding_of};
+use tweed_cni::{AddResult, CniError, Code, Command, Request, Route, Target};
+use tweed_core::{family::Family, mac::Mac, netns, sysctl::forwarding_of};
 use tweed_ipam::record::{Made, Owner, Process, State};
 use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Seed, Store};
-use tweed_ipam::{plugin::ipam_config, resolv_conf};
+use tweed_ipam::{plugin::ipam_config, ranges::RangeSets, resolv_conf};
 use tweed_netlink::Error;
 
 use crate::Tweed;
@@ -17,7 +17,8 @@ use crate::delegate::{Call, Delegate};
 use crate::ipam::{self, Reservation};
 use crate::judgement::{self, Judgement};
 use crate::ready::is_ready;
-use crate::verbs::gc::is_link_gone;
+use crate::verbs::gc::{self, is_link_gone};
+use crate::verbs::result::result;
 
 /// Attaches a container.
 ///
@@ -163,8 +164,16 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
             Ipam::BuiltIn => {
                 let config = ipam_config(self.request)?;
                 let dns = resolv_conf::read(&config)?;
-                let mut locked = self.lock_cleared()?;
-                let held = locked.reserve(&self.seed, &config.ranges, &self.requested)?;
+                let mut reserved = self.reserve_in_store(&config.ranges);
+                if reserved.as_ref().is_err_and(is_scarcity) {
+                    // Without an agent, and a runtime that calls GC, nobody else frees what
+                    // pods had whose DEL never came.
+                    let store = &self.settings.place.store;
+                    if gc::free_unused(self.tweed, self.request, store) {
+                        reserved = self.reserve_in_store(&config.ranges);
+                    }
+                }
+                let held = reserved?;
                 let reservation = Reservation::built_in(&held, config, dns);
                 self.held = Some(held);
                 self.done.push(Done::Recorded);
@@ -181,6 +190,11 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
                 Ok(reservation)
             }
         }
+    }
+
+    fn reserve_in_store(&mut self, ranges: &RangeSets) -> Result<Held, CniError> {
+        let mut locked = self.lock_cleared()?;
+        Ok(locked.reserve(&self.seed, ranges, &self.requested)?)
     }
 
     /// Has another plugin give addresses. That is undone even if the plugin fails, after
@@ -313,6 +327,13 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
     }
 }
 
+/// Whether the store has no address for the attachment, but may have if somebody else's is
+/// freed.
+fn is_scarcity(error: &CniError) -> bool {
+    let codes = [Code::RangeExhausted, Code::AddressNotAvailable];
+    codes.iter().any(|code| code.number() == error.code)
+}
+
 fn not_forwarding(family: Family, error: Error) -> CniError {
     let refused = refused(error);
     let switch = forwarding_of(family).replace('/', ".");
@@ -350,44 +371,4 @@ impl<K: Kernel, D: Delegate> Drop for Attempt<'_, '_, K, D> {
             }
         }
     }
-}
-
-/// The result: that of the plugins before, and the pair, its addresses and routes.
-fn result(
-    before: AddResult,
-    target: &Target,
-    pod_mac: Mac,
-    settings: &Settings,
-    reservation: &Reservation,
-    made: &Made,
-    configured: &tweed_cni::Dns,
-) -> AddResult {
-    let mut result = before;
-    let attachment: &Attachment = &target.attachment;
-    result.interfaces.push(Interface {
-        name: attachment.link_name(),
-        mac: Some(attachment.host_mac().to_string()),
-        mtu: Some(settings.mtu),
-        ..Interface::default()
-    });
-    let pod_end = result.interfaces.len();
-    result.interfaces.push(Interface {
-        name: attachment.ifname.to_string(),
-        mac: Some(pod_mac.to_string()),
-        mtu: Some(settings.mtu),
-        sandbox: Some(target.netns.clone()),
-        ..Interface::default()
-    });
-    let ips = reservation.gateways.iter().map(|(ip, gateway)| IpConfig {
-        address: (*ip).into(),
-        gateway: Some(*gateway),
-        interface: Some(pod_end),
-    });
-    result.ips.extend(ips);
-    result.routes.extend(made.routes.iter().cloned());
-    let dns = [configured, &reservation.dns]
-        .into_iter()
-        .find(|dns| !dns.is_empty());
-    result.dns = dns.cloned().unwrap_or(result.dns);
-    result
 }

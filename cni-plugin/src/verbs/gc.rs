@@ -59,6 +59,33 @@ pub fn gc<K: Kernel, D: Delegate>(
     failures.into_result()
 }
 
+/// Frees what provably nobody uses any more, as a GC without a list, for an ADD that would
+/// fail otherwise. Returns whether that was anything. Addresses of other IPAM plugins are left
+/// to DEL and GC.
+pub(super) fn free_unused<K: Kernel, D: Delegate>(
+    tweed: &mut Tweed<K, D>,
+    request: &Request<'_>,
+    store: &Store,
+) -> bool {
+    let shared = RefCell::new(tweed);
+    let swept = sweep::sweep(
+        store,
+        LOCK_WAIT,
+        |record| is_link_gone(&mut shared.borrow_mut().kernel, record),
+        |entry: &Entry| detach(&mut shared.borrow_mut(), request, entry),
+    );
+    let mut failures = Failures::default();
+    let swept = failures.keep(swept);
+    let has_freed = swept.as_ref().is_some_and(|swept| !swept.freed.is_empty());
+    if let Some(swept) = swept {
+        report(request, swept, &mut failures);
+    }
+    if let Err(error) = failures.into_result() {
+        request.log(format_args!("warning: cannot free all: {error}"));
+    }
+    has_freed
+}
+
 /// Removes what an attachment has that nobody uses any more: its link, and addresses
 /// of another IPAM plugin.
 struct Unused<'a, 'r, K, D> {

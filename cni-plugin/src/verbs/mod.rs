@@ -8,4 +8,5 @@ pub(crate) mod check;
 pub(crate) mod del;
 mod failures;
 pub(crate) mod gc;
+mod result;
 pub(crate) mod status;

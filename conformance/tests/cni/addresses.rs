@@ -17,7 +17,8 @@ subjects! {
         a_requested_address_outside_the_range_is_refused, a_range_of_the_runtime_is_used,
         a_foreign_folder_named_like_an_address_counts_as_taken, each_network_has_its_own_store;
     tweed: a_full_range_is_named_with_its_count, requested_addresses_have_codes_and_reasons,
-        files_of_host_local_count_as_taken;
+        files_of_host_local_count_as_taken,
+        the_address_of_a_pod_that_is_gone_is_given_before_an_add_fails;
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -269,4 +270,33 @@ fn each_network_has_its_own_store(fixture: &Fixture) {
             .symlink_metadata()
             .is_ok()
     );
+}
+
+/// As after a runtime that has lost its state, where neither an agent nor GC frees it.
+fn the_address_of_a_pod_that_is_gone_is_given_before_an_add_fails(fixture: &Fixture) {
+    let mut config = fixture.config();
+    config["ipam"]["ranges"][0][0]["rangeEnd"] = "10.244.1.3".into();
+    let other = fixture.pod("other");
+    fixture.add_with(&other, &config);
+    let without = fixture.snapshot();
+    let add_and_lose = |name| {
+        let pod = fixture.pod(name);
+        let address = fixture.add_with(&pod, &config).address().unwrap();
+        drop(pod);
+        fixture.assert_same_kernel(&without);
+        address
+    };
+    let address = add_and_lose("gone");
+    assert_eq!(add_and_lose("gone too"), address);
+
+    let [new, late] = ["new", "late"].map(|name| fixture.pod(name));
+    let mut asking = config.clone();
+    asking["args"] = json!({ "cni": { "ips": [address] } });
+    assert_eq!(fixture.add_with(&new, &asking).address(), Some(address));
+    let full = fixture.run(&fixture.call("ADD", &late).config(&config));
+    assert_refused_with(&full, 100, &["2 of 2"]);
+    let taken = fixture.run(&fixture.call("ADD", &late).config(&asking));
+    assert_refused_with(&taken, 101, &[&address.to_string()]);
+    assert_eq!(fixture.records(), 2);
+    fixture.del(&other);
 }

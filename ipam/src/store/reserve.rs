@@ -208,7 +208,7 @@ impl Locked<'_> {
     /// Frees addresses that provably have no owner and are not used in the kernel:
     /// void claims, and ADDs of other plugins that were interrupted before they got
     /// their result. An interrupted ADD of `tweed` may have left a link that uses the
-    /// address: DEL, GC and the agent free that.
+    /// address: DEL, GC, the agent and the ADD that fails over it free that.
     fn reclaim(&mut self) -> Result<(), StoreError> {
         self.drop_void_claims()?;
         let (records, _) = self.store.records()?;
