@@ -16,12 +16,19 @@ use crate::journal::{Action, Journal};
 /// Suffix of the name of a displaced config.
 pub const SUFFIX: &str = ".tweed-displaced";
 
-/// Renames the configs that sort before tweed's.
+/// Renames the configs that sort before tweed's, but not one of Multus that may call tweed's:
+/// without it pods would lose their other networks.
 pub fn displace(conf_dir: &Path, journal: &mut Journal<'_>) {
     let mut names = journal.checked(names(conf_dir)).unwrap_or_default();
     names.retain(|name| cni_configs::wins(name, CONFLIST));
     for name in names {
         let from = conf_dir.join(&name);
+        let content = fs::read(&from);
+        if content.is_ok_and(|content| cni_configs::may_call(&content, CONFLIST)) {
+            let why = format_args!("it calls another config for each pod, which may be {CONFLIST}");
+            journal.kept(from.display(), why);
+            continue;
+        }
         let to = conf_dir.join(format!("{name}{SUFFIX}"));
         let object = format!("{} (now {})", from.display(), to.display());
         // An existing file of that name is an older version of the same config.

@@ -59,6 +59,35 @@ fn those_that_would_win_go_aside_and_come_back() {
     assert_eq!(node.read(CONFIGS[1]), CONFIGS[1]);
 }
 
+/// Without it pods would lose the networks that Multus gives them besides tweed's. One that
+/// calls another network's config is like any other.
+#[test]
+fn multus_that_may_call_tweed_stays() {
+    for (content, stays) in [
+        (
+            r#"{"type": "multus-shim", "clusterNetwork": "/host/etc/cni/net.d/10-tweed.conflist"}"#,
+            true,
+        ),
+        (
+            r#"{"type": "multus", "delegates": [{"type": "flannel"}]}"#,
+            false,
+        ),
+    ] {
+        let (node, image) = node();
+        let multus = "/etc/cni/net.d/00-multus.conf";
+        node.write(multus, content);
+        let words = ["plugins", "--source", &image, "--displace-cni"];
+        let said = node.run(&words).succeeds();
+        assert_eq!(configs(&node).contains(&multus.to_owned()), stays, "{said}");
+        assert_eq!(
+            said.contains("which may be 10-tweed.conflist"),
+            stays,
+            "{said}"
+        );
+        assert!(!configs(&node).contains(&CONFIGS[0].to_owned()), "{said}");
+    }
+}
+
 /// A pod sets the variable.
 #[test]
 fn the_variable_does_what_the_flag_does() {
