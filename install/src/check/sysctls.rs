@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::sysctl::{FOUND, name, place};
 
 use super::{Outcome, incomplete, ok};
@@ -75,21 +75,26 @@ fn judge_ipv4(found: Option<Forwarding>) -> Outcome {
         unwritable(name, format!("{name} cannot be read"))
             .with_cure("mount /proc, or name it with --sysctl-dir")
     };
-    found.map_or_else(|| Err(unreadable()), judge)
+    found.map_or_else(|| Err(unreadable()), |found| judge(found, ""))
 }
 
 fn judge_ipv6(found: Option<Forwarding>) -> Outcome {
     let off = "the kernel has no IPv6, or it is switched off: pods have IPv4 only";
-    found.map_or_else(|| ok(off), judge)
+    let judged = found.map(|found| judge(found, " where pods have IPv6"));
+    let judged = judged.unwrap_or_else(|| ok(off));
+    // The agent leaves it alone where pods have IPv4 only.
+    judged.map_err(|problem| problem.with_effect(Effect::Warning))
 }
 
-fn judge(found: Forwarding) -> Outcome {
+/// `needed` says where it has to be on, if not everywhere.
+fn judge(found: Forwarding, needed: &str) -> Outcome {
     let Forwarding { name, on, writable } = found;
     match (on, writable) {
         (true, _) => ok(format!("{name} is on")),
-        (false, true) => ok(format!("{name} is off: the agent switches it on")),
+        (false, true) => ok(format!("{name} is off: the agent switches it on{needed}")),
         (false, false) => {
-            let problem = unwritable(name, format!("{name} is off and cannot be written"));
+            let message = format!("{name} cannot be written, and is off: it has to be on{needed}");
+            let problem = unwritable(name, message);
             let cure =
                 format!("run `sysctl -w {name}=1`, or run as root with a writable /proc/sys");
             Err(problem.with_cure(cure))
@@ -131,8 +136,28 @@ mod tests {
                 on,
                 writable,
             };
-            assert_eq!(Level::of(&judge(found)), level, "{found:?}");
+            assert_eq!(Level::of(&judge_ipv4(Some(found))), level, "{found:?}");
         }
+    }
+
+    /// Pods of IPv4 do not need that of IPv6.
+    #[test]
+    fn forwarding_of_ipv6_that_cannot_be_written_is_a_warning() {
+        let found = |writable| Forwarding {
+            name: "net.ipv6.conf.all.forwarding",
+            on: false,
+            writable,
+        };
+        let refused = judge_ipv6(Some(found(false)));
+        assert_eq!(Level::of(&refused), Level::Warning);
+        assert!(
+            refused
+                .unwrap_err()
+                .message
+                .ends_with("where pods have IPv6")
+        );
+        let said = judge_ipv6(Some(found(true))).unwrap();
+        assert!(said.ends_with("where pods have IPv6"), "{said}");
     }
 
     #[test]
