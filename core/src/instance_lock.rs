@@ -85,6 +85,8 @@ impl InstanceLock {
                 let _ = file.read_to_string(&mut process);
                 let process = match process.trim() {
                     "" => "of unknown ID",
+                    // That of the machine is never an agent: a container has numbers of its own.
+                    "1" => "1 of its container",
                     id => id,
                 };
                 Err(InstanceLockError::Taken {
@@ -140,6 +142,10 @@ mod tests {
             assert!(said.contains(&named), "{said}");
             assert!(said.contains("agent.lock"), "{said}");
         }
+        // As an agent writes it that is the first process of a container.
+        std::fs::write(run_dir.path().join(AGENT_LOCK), "1\n").unwrap();
+        let said = InstanceLock::take(run_dir.path()).unwrap_err().to_string();
+        assert!(said.contains("(process 1 of its container)"), "{said}");
         drop(first);
         let second = InstanceLock::take_existing(run_dir.path()).unwrap();
         assert!(second.is_some());
