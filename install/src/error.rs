@@ -92,7 +92,7 @@ pub enum InstallError {
     Lock(InstanceLockError),
     /// Pods are left, and would lose their network.
     #[error(
-        "{} of this node would lose their network: {}. Drain the node first \
+        "pods of this node would lose their network ({}): {}. Drain the node first \
          (kubectl drain --ignore-daemonsets), which leaves pods of DaemonSets: keep those off the \
          node; or stop the containers, so that their runtime gives the addresses back. Or remove \
          their network with --pods (TWEED_PODS=true): they then have to be deleted by hand",

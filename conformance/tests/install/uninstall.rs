@@ -208,7 +208,7 @@ fn a_dry_run_changes_nothing_and_lists_everything() -> Result<(), LabError> {
     assert_eq!(files(&node.cluster), before);
     for part in [
         "would refuse: tweed-agent (process ",
-        "would refuse: 1 of this node would lose",
+        "would refuse: pods of this node would lose their network (1): ",
         "would remove link tweed.1",
         "would remove nftables table inet tweed",
         "would restore sysctl net/ipv4/ip_forward to 0",
