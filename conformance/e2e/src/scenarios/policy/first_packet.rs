@@ -27,8 +27,9 @@ spec:
   policyTypes: [Egress]
 ";
 
-/// Runs both steps; afterwards there is no policy.
+/// Runs all steps; there is no policy before and afterwards.
 pub fn run(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
+    open(fixture, cast).context("a pod without a policy")?;
     fixture.apply(DENIED)?;
     denied(fixture, cast).context("a pod whose egress is denied")?;
     let stopped = signal(fixture, cast, "STOP");
@@ -39,6 +40,17 @@ pub fn run(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
         .context("a pod while the agent is stopped")?;
     judged(fixture, cast).context("the same pod after the agent goes on")?;
     fixture.sh("delete networkpolicies --all")?;
+    Ok(())
+}
+
+/// Without a policy the init container connects: one that never does would show nothing.
+fn open(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
+    fixture.apply(&eager("open", cast).to_string())?;
+    let log = log_of(fixture, "open")?;
+    ensure!(
+        log.contains(LEAKED),
+        "the init container could not connect: {log}"
+    );
     Ok(())
 }
 
@@ -65,14 +77,20 @@ fn judged(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     Path::web(&pod, &cast.server).becomes_open()
 }
 
-/// Waits for the end of the init container, and checks that it could make no connection.
-fn check_log(fixture: &Fixture<'_>, name: &str) -> Result<()> {
+/// Waits for the end of the init container, and returns what it has printed.
+fn log_of(fixture: &Fixture<'_>, name: &str) -> Result<String> {
     let log = wait_until("the end of the init container", LIMIT, || {
         let log = fixture.sh(&format!("logs {name} --container early"));
         let log = log.map_err(|error| error.chain())?;
         let has_ended = log.contains(ENDED);
         has_ended.then_some(log.clone()).ok_or(log)
-    })?;
+    });
+    Ok(log?)
+}
+
+/// Checks that the init container could make no connection.
+fn check_log(fixture: &Fixture<'_>, name: &str) -> Result<()> {
+    let log = log_of(fixture, name)?;
     ensure!(
         !log.contains(LEAKED),
         "the init container of {name} could connect: {log}"
