@@ -35,11 +35,22 @@ const NETWORKD: Manager = Manager {
     ],
 };
 
+/// Its process IDs where it serves all interfaces, of this version and of older ones. One
+/// that was started for some of them has files of other names.
+const DHCPCD_RUNNING: [&str; 2] = ["/run/dhcpcd/pid", "/run/dhcpcd.pid"];
+const DHCPCD_CONFIG: &str = "/etc/dhcpcd.conf";
+
 pub(super) fn find(places: &Places) -> Vec<Outcome> {
     let network_manager =
         settings(&NETWORK_MANAGER, places).map(|text| judge_network_manager(&text));
     let networkd = settings(&NETWORKD, places).map(|text| judge_networkd(&text));
-    network_manager.into_iter().chain(networkd).collect()
+    let runs = |path: &&str| places.on_host(path).exists();
+    let dhcpcd = DHCPCD_RUNNING.iter().any(|path| runs(&path)).then(|| {
+        let text = fs::read_to_string(places.on_host(DHCPCD_CONFIG));
+        judge_dhcpcd(&text.unwrap_or_default())
+    });
+    let found = network_manager.into_iter().chain(networkd);
+    found.chain(dhcpcd).collect()
 }
 
 /// Its whole configuration; `None` if it does not run.
@@ -104,6 +115,38 @@ fn judge_networkd(text: &str) -> Outcome {
     Err(Problem::new(ProblemKind::LinkManager, "systemd-networkd", message).with_cure(cure))
 }
 
+/// By dhcpcd.conf(5). Patterns are those of fnmatch(3), of which only those are known that
+/// stand for all names that begin in some way.
+fn judge_dhcpcd(text: &str) -> Outcome {
+    // What stands below such a line is for one interface, network or profile.
+    let is_block = |line: &&str| {
+        let word = line.split_whitespace().next();
+        word.is_some_and(|word| ["interface", "ssid", "profile"].contains(&word))
+    };
+    let global = || text.lines().take_while(|line| !is_block(line));
+    let patterns = |option: &'static str| -> Vec<&str> {
+        let lines = global().filter_map(move |line| line.trim().strip_prefix(option));
+        let lines = lines.filter(|rest| rest.starts_with(char::is_whitespace));
+        let words = lines.flat_map(|rest| rest.split([' ', '\t', ',']));
+        words.filter(|word| !word.is_empty()).collect()
+    };
+    let all = ["*", "t*", "tw*"];
+    let denied = patterns("denyinterfaces");
+    let allowed = patterns("allowinterfaces");
+    let may_allow = |pattern: &&str| all.contains(pattern) || pattern.starts_with("tw");
+    let is_left_alone = denied.iter().any(|pattern| all.contains(pattern))
+        || (!allowed.is_empty() && !allowed.iter().any(may_allow));
+    if is_left_alone {
+        return ok("dhcpcd leaves tweed's links alone");
+    }
+    let message = "dhcpcd runs, and is not told to leave tweed's links alone: it asks for \
+                   addresses on the links of pods, and what a pod answers becomes the machine's \
+                   address, default route and name server";
+    // In the first line, as what follows an interface is for that one alone.
+    let cure = "run `sed -i '1i denyinterfaces tw*' /etc/dhcpcd.conf`, and restart dhcpcd";
+    Err(Problem::new(ProblemKind::LinkManager, "dhcpcd", message).with_cure(cure))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Level;
@@ -141,6 +184,28 @@ mod tests {
             cure.contains("unmanaged-devices+=interface-name:tw*"),
             "{cure}"
         );
+    }
+
+    #[test]
+    fn dhcpcd_must_be_told_of_the_links_before_it_is_told_of_one_interface() {
+        for (text, level) in [
+            ("", Level::Warning),
+            ("hostname\n#denyinterfaces tw*\n", Level::Warning),
+            ("denyinterfaces veth* docker*\n", Level::Warning),
+            ("denyinterfaces veth*,tw*\nhostname\n", Level::Ok),
+            ("  denyinterfaces\ttw*\n", Level::Ok),
+            ("denyinterfacestw*\n", Level::Warning),
+            (
+                "interface eth0\nmetric 1\ndenyinterfaces tw*\n",
+                Level::Warning,
+            ),
+            ("denyinterfaces tw*\ninterface eth0\nmetric 1\n", Level::Ok),
+            ("allowinterfaces eth0 wlan*\n", Level::Ok),
+            ("allowinterfaces eth0 tw*\n", Level::Warning),
+            ("allowinterfaces *\ndenyinterfaces tw*\n", Level::Ok),
+        ] {
+            assert_eq!(Level::of(&judge_dhcpcd(text)), level, "{text:?}");
+        }
     }
 
     #[test]

@@ -298,6 +298,19 @@ fn network_manager() {
 }
 
 #[test]
+fn dhcpcd() {
+    let node = machine();
+    // One that serves a single interface.
+    node.write("/run/dhcpcd/eth0-4.pid", "1");
+    assert_eq!(complaints(&node, "", &[]).0, [""; 0]);
+    node.write("/run/dhcpcd/pid", "1");
+    let parts = ["dhcpcd runs", "denyinterfaces tw*"];
+    complains(&node, "", &[], "warning manager", &parts);
+    node.write("/etc/dhcpcd.conf", "denyinterfaces tw*\nhostname\n");
+    assert_eq!(complaints(&node, "", &[]).0, [""; 0]);
+}
+
+#[test]
 fn an_nft_that_is_not_there() {
     let parts = ["nft was not found", "apt-get install nftables"];
     complains(
