@@ -6,10 +6,11 @@ use std::{error::Error, fs::File, os::fd::AsFd as _, path::Path, thread};
 
 use nix::sched::{CloneFlags, unshare};
 use tweed_core::mac::Mac;
-use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_diagnosis::kernel_version;
 use tweed_netlink::Socket;
 use tweed_netlink::link::{self, Change, VethEnd, Vxlan};
+use tweed_netlink::nf::conntrack::{Conntrack, MarkFilter};
 use tweed_nft::{Policy, Table};
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
@@ -68,6 +69,7 @@ pub(super) fn features(nft: &Path, run_dir: &Path, vxlan: Option<Wanted>) -> Vec
                 NF_TABLES,
                 try_nf_tables(&nft, &run_dir, vxlan),
             ));
+            findings.push(conntrack(try_conntrack()));
             findings
         })
     });
@@ -94,6 +96,21 @@ fn tried(what: &str, cure: &str, outcome: Result<(), Box<dyn Error>>) -> Outcome
             Err(problem.with_cure(cure))
         }
     }
+}
+
+/// Where there is no policy, and without Services, nobody needs it.
+fn conntrack(outcome: Result<(), Box<dyn Error>>) -> Outcome {
+    let what = "conntrack over netlink";
+    let cure = "run `modprobe nf_conntrack_netlink`, or set --policy and --services to off";
+    tried(what, cure, outcome).map_err(|mut problem| {
+        problem.message += "; without it no policy comes into force, and flows of UDP to \
+                            Services stay at endpoints that are gone";
+        problem.with_effect(Effect::Warning)
+    })
+}
+
+fn try_conntrack() -> Result<(), Box<dyn Error>> {
+    Ok(Conntrack::open()?.list(MarkFilter::ALL, |_| ())?)
 }
 
 fn try_veth() -> Result<(), Box<dyn Error>> {
@@ -171,6 +188,18 @@ mod tests {
     fn modules_are_loaded_by_a_command_that_takes_several() {
         let command = NF_TABLES.split('`').nth(1).unwrap();
         assert!(command.starts_with("modprobe -a "), "{command}");
+    }
+
+    #[test]
+    fn what_only_policies_and_services_need_is_a_warning() {
+        let missing = conntrack(Err("Invalid argument".into()));
+        assert_eq!(Level::of(&missing), Level::Warning);
+        let said = missing.unwrap_err();
+        assert!(
+            said.message
+                .contains("Invalid argument; without it no policy")
+        );
+        assert!(said.cure.contains("modprobe nf_conntrack_netlink"));
     }
 
     #[test]
