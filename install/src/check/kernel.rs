@@ -11,10 +11,12 @@ use tweed_diagnosis::kernel_version;
 use tweed_netlink::Socket;
 use tweed_netlink::link::{self, Change, VethEnd, Vxlan};
 use tweed_netlink::nf::conntrack::{Conntrack, MarkFilter};
+use tweed_nft::inet_tweed::{Components, Wanted as Component};
 use tweed_nft::{Policy, Table};
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
 use tweed_planner::policy::desired::Desired;
+use tweed_planner::services::desired::{Desired as Services, FIRST_AFFINITY};
 
 use super::{Outcome, ok, vxlan::Wanted};
 
@@ -22,6 +24,9 @@ use super::{Outcome, ok, vxlan::Wanted};
 /// parameters of that module.
 const NF_TABLES: &str = "run `modprobe -a nf_tables nft_fib_inet nft_masq nft_ct`, and have nft \
                          1.0.6 or later (apt-get install nftables)";
+/// The same for those of Services.
+const FOR_SERVICES: &str = "run `modprobe -a nft_nat nft_numgen nft_hash nft_reject_inet`, or \
+                            leave Services to kube-proxy";
 /// Name and MTU of the device that is made for the trial.
 const DEVICE: &str = "tweed.1";
 const MTU: u32 = 1450;
@@ -64,11 +69,20 @@ pub(super) fn features(nft: &Path, run_dir: &Path, vxlan: Option<Wanted>) -> Vec
                             package of its own (linux-modules-extra, kernel-modules-core)";
                 tried("VXLAN devices", cure, try_vxlan(vxlan))
             }));
-            findings.push(tried(
-                "nf_tables with all that tweed's rules use",
+            let try_rules = |services| try_nf_tables(&nft, &run_dir, vxlan, services);
+            let rules = tried(
+                "nf_tables with all that rules of overlay and policies use",
                 NF_TABLES,
-                try_nf_tables(&nft, &run_dir, vxlan),
-            ));
+                try_rules(false),
+            );
+            // They are rules of the same table.
+            let of_services = rules.is_ok().then(|| {
+                let what = "nf_tables with all that rules of Services use";
+                let tried = tried(what, FOR_SERVICES, try_rules(true));
+                tried.map_err(|problem| problem.with_effect(Effect::Warning))
+            });
+            findings.push(rules);
+            findings.extend(of_services);
             findings.push(conntrack(try_conntrack()));
             findings
         })
@@ -140,7 +154,12 @@ fn try_vxlan(wanted: Wanted) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn try_nf_tables(nft: &Path, run_dir: &Path, wanted: Option<Wanted>) -> Result<(), Box<dyn Error>> {
+fn try_nf_tables(
+    nft: &Path,
+    run_dir: &Path,
+    wanted: Option<Wanted>,
+    with_services: bool,
+) -> Result<(), Box<dyn Error>> {
     // A container may have no folder for temporary files: then the run folder.
     let folder = tempfile::tempdir()
         .or_else(|_| tempfile::tempdir_in(run_dir))
@@ -151,15 +170,31 @@ fn try_nf_tables(nft: &Path, run_dir: &Path, wanted: Option<Wanted>) -> Result<(
         active: true,
         ..Desired::default()
     };
-    let policy = Policy {
-        desired: &desired,
-        log: false,
+    let mut table = Table::open(folder.path(), nft)?;
+    let ruleset = every_rule(wanted);
+    if !with_services {
+        let policy = Policy {
+            desired: &desired,
+            log: false,
+        };
+        table.reconcile(&ruleset, Some(policy), true)?;
+        return Ok(());
+    }
+    // There are rules for each timeout of session affinity.
+    let services = Services {
+        affinities: [(FIRST_AFFINITY, 10_800)].into(),
+        ..Services::default()
     };
-    Table::open(folder.path(), nft)?.reconcile(&every_rule(wanted), Some(policy), true)?;
+    let components = Components {
+        policy: Component::As(&desired),
+        log: false,
+        services: Component::As(&services),
+    };
+    table.reconcile_all(&ruleset, &components, true)?;
     Ok(())
 }
 
-/// A ruleset with all the rules that the table can have.
+/// A ruleset with all the rules that the overlay can have.
 fn every_rule(wanted: Option<Wanted>) -> Ruleset {
     let address: IpAddr = Ipv4Addr::new(192, 0, 2, 1).into();
     Ruleset {

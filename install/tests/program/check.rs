@@ -56,7 +56,8 @@ fn nothing_is_in_the_way_of_a_plain_machine() {
     assert_eq!(complaints(&node, "", &[]), (vec![], true));
     let said = node.run_after(UPLINK, &["check"]).succeeds();
     for feature in [
-        "nf_tables with all that tweed's rules use",
+        "nf_tables with all that rules of overlay and policies use",
+        "nf_tables with all that rules of Services use",
         "conntrack over netlink",
     ] {
         assert!(said.contains(feature), "{said}");
@@ -299,6 +300,29 @@ fn network_manager() {
     assert_eq!(complaints(&node, "", &[]).0, [""; 0]);
 }
 
+/// Services are off unless somebody turns them on.
+#[test]
+fn a_kernel_without_what_only_rules_of_services_use() {
+    let node = machine();
+    let nft = node.path("/nft");
+    let nft = nft.to_str().unwrap();
+    let refuses = format!(
+        "cat >{nft} <<'END'
+#!/bin/sh
+text=$(cat)
+case $text in *numgen*) echo 'Error: Could not process rule' >&2; exit 1 ;; esac
+printf '%s\\n' \"$text\" | exec nft \"$@\"
+END
+chmod 755 {nft}"
+    );
+    let parts = [
+        "rules of Services use",
+        "Could not process rule",
+        "nft_numgen",
+    ];
+    complains(&node, &refuses, &["--nft", nft], "warning kernel", &parts);
+}
+
 #[test]
 fn dhcpcd() {
     let node = machine();
@@ -333,7 +357,7 @@ fn check_changes_nothing() {
     let root = node.root().display();
     // What the kernel does by itself some time after links have come up is over before:
     // with an IPv6 address it adds routes, and looks for duplicates.
-    let settled = "for link in lo eth0; do sysctl -qw net.ipv6.conf.$link.disable_ipv6=1; done
+    let settled = "for link in lo eth0 far; do sysctl -qw net.ipv6.conf.$link.disable_ipv6=1; done
         until [ $(ip -o link | grep -c 'state UP') = 2 ]; do sleep 0.05; done";
     let script = format!(
         "{settled}
