@@ -45,7 +45,7 @@ pub(super) fn find(places: &Places) -> Vec<Outcome> {
         settings(&NETWORK_MANAGER, places).map(|text| judge_network_manager(&text));
     let networkd = settings(&NETWORKD, places).map(|text| judge_networkd(&text));
     let runs = |path: &&str| places.on_host(path).exists();
-    let dhcpcd = DHCPCD_RUNNING.iter().any(|path| runs(&path)).then(|| {
+    let dhcpcd = DHCPCD_RUNNING.iter().any(runs).then(|| {
         let text = fs::read_to_string(places.on_host(DHCPCD_CONFIG));
         judge_dhcpcd(&text.unwrap_or_default())
     });
