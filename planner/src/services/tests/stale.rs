@@ -1,5 +1,6 @@
 //! Flows of UDP while Services and endpoints come and go.
 
+mod deleted;
 mod other_proxy;
 
 use std::collections::BTreeSet;

@@ -1,0 +1,41 @@
+//! Flows of Services that were deleted, in cases of their own.
+
+use super::*;
+
+/// Also where nothing says which networks Services have.
+#[test]
+fn flows_of_the_last_service_that_is_deleted_are_looked_for() {
+    let mut planner = planner(&balanced());
+    planner.plan();
+    let mut former = Former::default();
+    let concerned = |planner: &ServicePlanner, former: &Former| {
+        let judge = judge(planner, former);
+        [Family::V4, Family::V6].map(|family| judge.concerns(family))
+    };
+    assert_eq!(concerned(&planner, &former), [true, false]);
+    planner.apply_services(Event::Delete(service(&[]).key()));
+    plan(&mut planner, &mut former);
+    assert_eq!(concerned(&planner, &former), [true, false]);
+    assert_eq!(concerned(&planner, &Former::default()), [false, false]);
+}
+
+/// Its frontends lead to the group of this node's endpoints, and the other one is empty.
+#[test]
+fn flows_of_a_service_of_local_endpoints_are_stale_by_the_kernels_elements_too() {
+    let mut local = dns(service(&["10.96.0.1"]));
+    (local.internal_local, local.ports[0].node_port) = (true, 0);
+    let mut before = planner(&cluster(vec![local], vec![dns_slice(both(), 5353)]));
+    before.plan();
+    let known = KnownNumbers::from(before.desired()).frontends_of(PROTOCOL);
+    let in_kernel = |_, group: Number| -> Result<BTreeSet<Endpoint>, ()> {
+        let slots = before.desired().slots.range((group, 0)..=(group, u8::MAX));
+        Ok(slots.map(|(_, endpoint)| *endpoint).collect())
+    };
+    let mut after = planner(&cluster(vec![], vec![]));
+    after.plan();
+    let former = Former::of_earlier_run(&known, after.desired(), in_kernel).unwrap();
+    let gone = judge(&after, &former);
+    assert!(is_stale(&gone, FRONTENDS[0], "10.0.0.2:5353"));
+    // It had none of another node.
+    assert!(!is_stale(&gone, FRONTENDS[0], "10.0.1.2:5353"));
+}
