@@ -52,6 +52,27 @@ fn source_ranges_are_about_addresses_of_load_balancers_and_not_about_node_ports(
 }
 
 #[test]
+fn the_node_passes_a_limit_by_a_range_of_its_address_alone_and_as_long_as_there_is_one() {
+    let mut limited = balancer(false);
+    limited.source_ranges = texts(&["192.0.2.1/32", "198.51.100.0/25"]);
+    let mut cluster = cluster(vec![limited.clone()], vec![slice("s", both())]);
+    let to = flow("203.0.113.1", 80);
+    assert_eq!(verdict(&cluster, &own(to)), send(&BOTH, true));
+    // The last address of a wider range, and the first.
+    for range in ["192.0.2.0/31", "192.0.2.1/32"] {
+        cluster.services[0].source_ranges = texts(&[range]);
+        assert_eq!(verdict(&cluster, &own(to)), send(&BOTH, true));
+    }
+    let mut planner = planner(&cluster);
+    planner.plan();
+    assert_eq!(planner.desired().open_to_node.len(), 1);
+    limited.source_ranges.clear();
+    planner.apply_services(Event::Apply(limited));
+    planner.plan();
+    assert_eq!(planner.desired().open_to_node.len(), 0);
+}
+
+#[test]
 fn external_ips_count_only_if_allowed_and_are_limited_as_load_balancers_are() {
     let mut service = service(&["10.96.0.1"]);
     service.external_ips = texts(&["198.51.100.7"]);
