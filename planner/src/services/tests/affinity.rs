@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tweed_core::object::{Event, Object as _};
 
-use super::fixture::{affine, balancer, both, cluster, planner, slice, texts};
+use super::fixture::{affine, balancer, both, cluster, endpoint, planner, slice, texts};
 use crate::services::desired::{Number, affinity_key};
 use crate::services::timeouts::MAX_TIMEOUTS;
 use crate::services::{KnownNumbers, Notice, ServicePlanner};
@@ -42,6 +42,43 @@ fn a_new_service_does_not_get_the_block_of_a_deleted_one() {
         let new: Vec<_> = now.difference(&of_one).collect();
         assert_eq!(new.len(), 1);
         assert!(!of_both.contains(new[0]), "{new:x?} {of_both:x?}");
+    }
+}
+
+/// A packet may have met the number before the change and what it means after it.
+#[test]
+fn a_number_that_becomes_free_is_not_another_endpoints_in_the_same_change() {
+    let (service, slice) = affine("web", "10.96.0.1");
+    let mut planner = planner(&cluster(vec![service], vec![slice.clone()]));
+    planner.plan();
+    let before = planner.desired().endpoints.clone();
+    assert_eq!(before.len(), 2);
+    let mut other = slice;
+    other.endpoints[0] = endpoint("10.0.0.3", "me");
+    planner.apply_endpoint_slices(Event::Apply(other));
+    planner.plan();
+    let after = &planner.desired().endpoints;
+    assert_eq!(after.len(), 2);
+    for (number, endpoint) in after {
+        let was = before.get(number);
+        assert!(was.is_none_or(|was| was == endpoint), "{number} {was:?}");
+    }
+}
+
+/// Services with affinity come and go for as long as the agent runs.
+#[test]
+fn a_deleted_service_leaves_its_timeout_to_others() {
+    let mut planner = planner(&cluster(Vec::new(), Vec::new()));
+    planner.plan();
+    for timeout in 1..=3 * MAX_TIMEOUTS as u32 {
+        let (mut service, slice) = affine("web", "10.96.0.1");
+        service.affinity_seconds = Some(timeout);
+        planner.apply_endpoint_slices(Event::Apply(slice));
+        planner.apply_services(Event::Apply(service.clone()));
+        planner.plan();
+        assert_eq!(planner.notices(), []);
+        planner.apply_services(Event::Delete(service.key()));
+        planner.plan();
     }
 }
 
