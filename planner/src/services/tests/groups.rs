@@ -89,6 +89,34 @@ fn one_endpoint_costs_the_same_in_a_group_of_any_size() {
     }
 }
 
+/// A group grows and shrinks, and Services come and go, for as long as the agent runs.
+#[test]
+fn the_numbers_of_parts_that_go_are_used_again() {
+    for affinity in [None, Some(60)] {
+        let mut planner = planned(6 * MAX, affinity);
+        let highest = |planner: &ServicePlanner| {
+            let parts = planner.desired().parts.values();
+            parts.map(|part| part.group).max()
+        };
+        let mut seen = Vec::new();
+        for _ in 0..6 {
+            // Fewer parts, none, and those of a Service that is deleted.
+            set(&mut planner, 0, 2 * MAX);
+            set(&mut planner, 0, 2);
+            set(&mut planner, 0, 6 * MAX);
+            planner.apply_services(Event::Delete(service(&[]).key()));
+            planner.plan();
+            assert_eq!(planner.desired().parts.len(), 0);
+            let mut again = service(&["10.96.0.1"]);
+            again.affinity_seconds = affinity;
+            planner.apply_services(Event::Apply(again));
+            planner.plan();
+            seen.push(highest(&planner));
+        }
+        assert!(seen[1..].iter().all(|one| *one <= seen[0]), "{seen:x?}");
+    }
+}
+
 #[test]
 fn endpoints_beyond_the_most_are_not_used_and_named() {
     for affinity in [None, Some(60)] {
