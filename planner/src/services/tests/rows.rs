@@ -232,6 +232,26 @@ fn hints_for_this_node_count_before_those_for_its_zone_and_only_if_all_have_them
     }
 }
 
+/// They say which endpoints of the cluster are near. Those of this node are anyway.
+#[test]
+fn hints_do_not_choose_among_the_endpoints_of_this_node() {
+    for hints in [&["z2"][..], &["z1"]] {
+        let endpoints = vec![
+            hinted("10.0.0.2", "me", &["z2"], &["other"]),
+            hinted("10.0.0.3", "me", hints, &["other"]),
+            hinted("10.0.1.2", "other", &["z1"], &["me"]),
+        ];
+        let own = &["10.0.0.2:8080", "10.0.0.3:8080"];
+        let mut service = balancer(true);
+        service.internal_local = true;
+        let cluster = cluster(vec![service], vec![slice("s", endpoints)]);
+        let to = flow("203.0.113.1", 80);
+        assert_eq!(verdict(&cluster, &outside(to)), send(own, false));
+        assert_eq!(verdict(&cluster, &to), send(&BOTH[1..], false));
+        assert_eq!(verdict(&cluster, &flow("10.96.0.1", 80)), send(own, false));
+    }
+}
+
 #[test]
 fn hints_follow_the_zone_of_the_node() {
     let endpoints = vec![
