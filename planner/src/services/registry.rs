@@ -286,3 +286,53 @@ impl Registry {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::tests::fixture::{both, list, service, slice};
+
+    /// Names of Services and slices that come and go must not fill the memory.
+    #[test]
+    fn nothing_is_kept_of_what_is_gone_in_whatever_order_it_goes() {
+        let (service, slice) = (service(&["10.96.0.1"]), slice("s", both()));
+        for service_first in [true, false] {
+            let mut registry = Registry::new("me", false);
+            for event in list(std::slice::from_ref(&service)) {
+                registry.apply_services(event);
+            }
+            for event in list(std::slice::from_ref(&slice)) {
+                registry.apply_slices(event);
+            }
+            assert_eq!((registry.known.len(), registry.owners.len()), (1, 1));
+            for services in [service_first, !service_first] {
+                match services {
+                    true => assert!(registry.apply_services(Event::Delete(service.key()))),
+                    false => assert!(registry.apply_slices(Event::Delete(slice.key()))),
+                }
+            }
+            assert_eq!((registry.known.len(), registry.owners.len()), (0, 0));
+            assert_eq!(registry.len(), 0);
+        }
+    }
+
+    #[test]
+    fn what_changes_while_a_list_is_under_way_is_part_of_it() {
+        let named = |name: &str| Service {
+            name: name.to_owned(),
+            ..service(&["10.96.0.1"])
+        };
+        let mut registry = Registry::new("me", false);
+        for event in [
+            Event::Init,
+            Event::InitApply(named("goes")),
+            Event::Apply(named("comes")),
+            Event::Delete(named("goes").key()),
+            Event::InitDone,
+        ] {
+            registry.apply_services(event);
+        }
+        let names: Vec<_> = registry.services().map(|(name, _)| &*name.name).collect();
+        assert_eq!(names, ["comes"]);
+    }
+}

@@ -1,7 +1,7 @@
 mod affinity;
 mod explain;
 mod explained_flows;
-mod fixture;
+pub(super) mod fixture;
 mod frontends;
 mod groups;
 mod ports;
