@@ -109,10 +109,11 @@ pub fn follows(
 }
 
 /// How many elements there are of each sort.
-pub fn sizes(desired: &Desired) -> [usize; 10] {
+pub fn sizes(desired: &Desired) -> [usize; 11] {
     [
         desired.judged.len(),
         desired.policed.ingress.len() + desired.policed.egress.len(),
+        desired.selves.len(),
         desired.identities.len(),
         desired.networks.len(),
         desired.pairs.ingress.len(),

@@ -353,3 +353,34 @@ fn a_pod_is_not_judged_by_the_labels_of_an_earlier_one_of_its_name() {
         assert_eq!(not_yet, !is_judged, "{case}");
     }
 }
+
+/// Each change that takes something away has all flows judged once more, and every 15th has
+/// the kernel walk through all connections: no ADD may cost that.
+#[test]
+fn row_17_a_new_pod_that_policies_are_about_takes_nothing_away() {
+    let clients = vec![pods(&[("app", "client")])];
+    let mut world = world(vec![allow("one", clients, Vec::new())]);
+    let both = [("10.0.0.2", "web"), ("10.0.0.3", "replica")];
+    world.planner.set_local(records(&both[..1]));
+    world.planner.plan();
+    let replica = pod("replica", "me", "10.0.0.3", &[("app", "web")]);
+    let scopes = [PodScope::Own, PodScope::All];
+    for scope in &scopes {
+        let event = Event::Apply(replica.clone());
+        world.planner.apply_pods(scope, event);
+    }
+    world.planner.set_local(records(&both));
+    let comes = delta(&mut world.planner);
+    assert!(comes.judged.added.contains_key(&address("10.0.0.3")));
+    assert!(!comes.policed.ingress.added.is_empty());
+    assert!(!comes.takes_away);
+    // With it goes all that it had.
+    world.planner.set_local(records(&both[..1]));
+    for scope in &scopes {
+        let event = Event::Delete(replica.key());
+        world.planner.apply_pods(scope, event);
+    }
+    let goes = delta(&mut world.planner);
+    assert_eq!(goes.selves.removed.len(), 1);
+    assert_eq!(world.planner.desired().selves.len(), 1);
+}
