@@ -117,3 +117,30 @@ impl NodeEntry {
         others.filter(move |one| one.is_ipv4() == address.is_ipv4())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{NodeFixture as _, node};
+
+    #[test]
+    fn only_the_address_of_the_overlay_counts_as_others_of_its_node() {
+        let node = node("a")
+            .cidr("10.244.1.0/24")
+            .cidr("fd00:0:0:1::/64")
+            .internal("192.0.2.2")
+            .address("ExternalIP", "203.0.113.2")
+            .internal("2001:db8::2");
+        let entry = entry(&node);
+        let aliases = |address: &str| -> Vec<String> {
+            let aliases = entry.aliases(address.parse().unwrap());
+            aliases.map(|one| one.to_string()).collect()
+        };
+        assert_eq!(aliases("10.244.1.0"), ["192.0.2.2", "203.0.113.2"]);
+        assert_eq!(aliases("fd00:0:0:1::"), ["2001:db8::2"]);
+        // A policy for one of them is not one for the others.
+        for own in ["192.0.2.2", "203.0.113.2", "2001:db8::2"] {
+            assert_eq!(aliases(own), [""; 0], "{own}");
+        }
+    }
+}
