@@ -191,6 +191,24 @@ fn ipv6_pods_are_masqueraded_unless_their_addresses_are_the_internets() {
     assert!(plan.network.unwrap().desired.ruleset.masquerade_ipv6);
 }
 
+/// Nobody here could use the way there, nor come from it.
+#[test]
+fn of_a_family_that_the_own_pods_do_not_have_nothing_is_planned() {
+    let others = dual();
+    let others = others.snapshot().others.into_iter().cloned();
+    let me = node("me").cidr("10.244.0.0/24").internal("192.0.2.1");
+    let nodes = Nodes::new(me, others);
+    for flags in ["", "--masquerade-nodes off"] {
+        let plan = plan(&config(flags), &nodes.snapshot(), &v4_host());
+        assert_eq!(plan.problems, []);
+        let desired = plan.network.unwrap().desired;
+        assert!(desired.routes.keys().all(|key| key.destination.is_ipv4()));
+        let sources = &desired.ruleset.vxlan_sources;
+        assert!(sources.len() >= 2);
+        assert!(sources.iter().all(|(_, inner)| inner.is_ipv4()));
+    }
+}
+
 /// One row, one test: what makes the plan hold, and the problems that say so.
 macro_rules! holds {
     ($($name:ident: $config:expr, $cluster:expr, $host:expr => [$(($kind:expr, $effect:ident)),+];)*) => {$(

@@ -76,6 +76,8 @@ refused! {
         "a: pod CIDR 10.245.1.0/24 is outside --cluster-cidr",
         "b: pod CIDR 10.0.0.0/8 is outside --cluster-cidr"
     ];
+    wider_than_the_cluster_and_with_its_first_address: [node("a").cidr("10.244.0.0/15")], inside(&nets(&["10.244.0.0/16"])) =>
+        ["a: pod CIDR 10.244.0.0/15 is outside --cluster-cidr"];
     an_address_inside_the_cluster_cidr: [node("a").internal("10.244.9.9")], inside(&nets(&["10.244.0.0/16"])) =>
         ["a: address 10.244.9.9 is inside --cluster-cidr 10.244.0.0/16, which is for pods"];
     the_younger_loses_an_overlap: [

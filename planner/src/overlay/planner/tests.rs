@@ -201,6 +201,22 @@ fn nodes_that_share_an_address_keep_no_other_from_being_followed() {
     }
 }
 
+/// What was followed of the first is part of the whole plan already, and has to be written.
+#[test]
+fn of_two_nodes_that_change_at_once_one_is_followed_though_the_other_cannot_be() {
+    let (mut cluster, mut planner) = started(config(""), 2..10);
+    let version = planner.version();
+    // All that the second has is the range of n7, so that nothing of it is planned.
+    let second = node("n21").created(99).cidr("10.244.7.0/24");
+    apply(&mut cluster, Event::Apply(other(20, 0)));
+    apply(&mut cluster, Event::Apply(second));
+    update(&mut planner, &mut cluster);
+    let whole = plan(&config(""), &cluster.snapshot().unwrap(), &host());
+    assert_eq!(planner.network().map(Arc::as_ref), whole.network.as_ref());
+    assert_ne!(planner.version(), version);
+    assert_eq!(planner.delta_since(version), None);
+}
+
 #[test]
 fn a_node_that_another_age_has_costs_nothing() {
     let (mut cluster, mut planner) = started(config(""), 2..10);

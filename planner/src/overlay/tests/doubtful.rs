@@ -282,6 +282,8 @@ fn the_pure_model_spares_underlay_addresses_from_masquerading_and_no_other() {
     assert_eq!(spared("--masquerade-nodes off"), believed);
     assert_eq!(spared("--backend direct"), believed);
     assert_eq!(spared(""), [""; 0]);
+    // IPv6 pods are not masqueraded to anybody then.
+    assert_eq!(spared("--masquerade-ipv6 off"), believed);
 }
 
 /// A Node with both families, IPv6 first.
