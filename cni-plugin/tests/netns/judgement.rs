@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -289,5 +290,74 @@ fn other_verbs_ask_nobody() {
         lab.call(LinuxKernel::default(), verb, result);
         let nobody = listener.accept().unwrap_err();
         assert_eq!(nobody.kind(), ErrorKind::WouldBlock, "{verb}");
+    }
+}
+
+/// Runs `nft` in the node of the thread's lab. Whether it succeeds.
+fn nft(command: &str) -> bool {
+    let output = Command::new("nft").arg(command).output();
+    let output = output.expect("these tests need nftables: apt-get install nftables");
+    output.status.success()
+}
+
+/// Whether the node's table says of all addresses of a result that they are judged, or of
+/// none.
+fn are_judged(result: &Value) -> bool {
+    let ips = result["ips"].as_array().unwrap().iter();
+    let judged: Vec<bool> = ips
+        .map(|ip| {
+            let (address, _) = ip["address"].as_str().unwrap().split_once('/').unwrap();
+            let family = if address.contains(':') { 6 } else { 4 };
+            nft(&format!(
+                "get element inet tweed policy_judged{family} {{ {address} }}"
+            ))
+        })
+        .collect();
+    assert!(judged.iter().all(|one| *one == judged[0]), "{judged:?}");
+    judged[0]
+}
+
+/// The agent has judged the pod before, which had the same addresses.
+#[test]
+fn what_the_pod_before_could_do_a_pod_can_only_if_the_agent_says_so_in_time() {
+    for (wait, answer, judged) in [
+        (LONG, Some("{\"version\":1,\"judged\":{}}\n"), true),
+        (
+            LONG,
+            Some("{\"version\":1,\"pending\":{\"reason\":\"it is not known\"}}\n"),
+            false,
+        ),
+        (LONG, Some(""), false),
+        // Nobody listens, or nobody is to be asked.
+        (LONG, None, false),
+        (0, None, false),
+    ] {
+        let lab = lab(wait);
+        let hosts = 1..=9;
+        let all = |prefix: &str| {
+            let all: Vec<String> = hosts
+                .clone()
+                .map(|host| format!("{prefix}{host}"))
+                .collect();
+            all.join(", ")
+        };
+        assert!(nft(&format!(
+            "table inet tweed {{
+                set policy_judged4 {{ type ipv4_addr; elements = {{ {} }}; }}
+                set policy_judged6 {{ type ipv6_addr; elements = {{ {} }}; }}
+            }}",
+            all("10.244.1."),
+            all("fd00:1::"),
+        )));
+        let agent = answer.map(|answer| {
+            agent(&lab.site.run_dir, move |_, mut stream| {
+                stream.write_all(answer.as_bytes()).unwrap();
+            })
+        });
+        let result = lab.call(LinuxKernel::default(), "ADD", None).ok();
+        assert_eq!(are_judged(&result), judged, "{wait} {answer:?}");
+        if let Some(agent) = agent {
+            agent.join().unwrap();
+        }
     }
 }
