@@ -177,6 +177,25 @@ async fn a_missing_file_is_reported_and_waited_for<K: Kind>() {
     watched.end().await;
 }
 
+/// As when what it is on is unmounted for a moment: the file itself has not changed.
+#[tokio::test]
+async fn a_file_that_was_out_of_reach_is_as_good_as_before() {
+    let mut watched = Watched::<Node>::start(Some(&file::<Node>(&["me"])));
+    watched
+        .until(|event| matches!(event, Event::InitDone))
+        .await;
+    let folder = watched.folder.path().to_owned();
+    let away = folder.with_extension("away");
+    std::fs::rename(&folder, &away).unwrap();
+    watched.until(lost).await;
+    std::fs::rename(&away, &folder).unwrap();
+    watched
+        .until(|event| matches!(event, Event::Restored))
+        .await;
+    assert_eq!(watched.known().unwrap(), ["me"]);
+    watched.end().await;
+}
+
 #[test]
 fn a_pipe_or_a_folder_is_refused() {
     let pipe = |path: &Path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
