@@ -71,14 +71,27 @@ async fn a_list_whose_pages_expired_is_asked_for_in_one_piece<K: TestKind>() {
         ),
         refusal(410, "the provided continue parameter is too old"),
         list_of::<K>(&["a", "b"], "10"),
+        refusal(410, "too old resource version"),
+        list_of::<K>(&["c"], "20"),
         quiet(),
     ])
     .await;
     let mut watched = Watched::<K>::start(&server);
     watched.listed().await;
     assert_eq!(watched.known(), ["a", "b"]);
-    let asked = server.asked(4).await;
-    assert_eq!(asked[2..], [format!("{}?", K::PATH), watch_from::<K>("10")]);
+    // The next one is asked for in pages again.
+    watched.listed().await;
+    assert_eq!(watched.known(), ["c"]);
+    let asked = server.asked(6).await;
+    assert_eq!(
+        asked[2..],
+        [
+            format!("{}?", K::PATH),
+            watch_from::<K>("10"),
+            first_page::<K>(),
+            watch_from::<K>("20"),
+        ]
+    );
     watched.end().await;
 }
 
