@@ -251,6 +251,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_a_server_is_too_busy_for_or_fails_at_is_no_refusal() {
+        for (code, refused) in [
+            (400, true),
+            (401, true),
+            (403, true),
+            (404, true),
+            (422, true),
+            (429, false),
+            (500, false),
+            (503, false),
+        ] {
+            let failure = Failure::status("https://api", code, "no");
+            assert_eq!(failure.is_refusal(), refused, "{code}");
+        }
+    }
+
+    #[test]
     fn a_pause_that_the_server_asks_for_is_kept_within_bounds_and_the_own_comes_after_it() {
         for (header, asked) in [
             (None, 0),
