@@ -116,6 +116,26 @@ fn a_number_that_comes_again_does_not_let_old_flows_pass() {
     }
 }
 
+/// The last policy goes, and later others come. The numbers begin anew with them.
+#[test]
+fn flows_that_policies_before_have_let_pass_are_judged_by_those_that_come_later() {
+    let lab = Lab::new();
+    let (both, one) = (allowing(&lab, &[80, 81]), allowing(&lab, &[80]));
+    for restart in [false, true] {
+        lab.reconcile(&both);
+        assert_eq!(lab.generation(), "policy_1");
+        let mut cut = lab.connection(&lab.a, &lab.b, Family::V4, 81);
+        lab.reconcile(&Desired::default());
+        if restart {
+            lab.restart();
+        }
+        lab.reconcile(&one);
+        assert_eq!(lab.generation(), "policy_1");
+        assert_eq!(lab.request(&mut cut), Dropped);
+        lab.reconcile(&Desired::default());
+    }
+}
+
 /// Marks of others on the same flow stay.
 #[test]
 fn only_the_own_bits_of_the_mark_are_written() {
