@@ -123,7 +123,8 @@ pub struct Attachment {
 }
 
 /// The Kubernetes pod behind an attachment, as the runtime names it
-/// (`K8S_POD_NAMESPACE`, `K8S_POD_NAME`). Only people use it.
+/// (`K8S_POD_NAMESPACE`, `K8S_POD_NAME`): by it the agent knows whose policies are those
+/// of its addresses, and people find the link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodName {
