@@ -34,6 +34,8 @@ enum Fault {
     OldLinks,
     /// The kernel refuses it, and to delete the link afterwards.
     RefuseUndo,
+    /// The kernel refuses to take the link out of use.
+    RefuseLeaving,
 }
 
 /// The real kernel, with a fault at one step.
@@ -102,7 +104,10 @@ impl Kernel for FailAt {
         }
     }
     fn mark_leaving(&mut self, link: &Link, name: &str, alias: &str) -> Result<(), Error> {
-        self.kernel.mark_leaving(link, name, alias)
+        match self.fault {
+            Fault::RefuseLeaving => Err(injected("rename", link.name.clone())),
+            _ => self.kernel.mark_leaving(link, name, alias),
+        }
     }
     fn rename_pod_end(&mut self, ifname: &str, host: &Link, name: &str) -> Result<(), Error> {
         self.kernel.rename_pod_end(ifname, host, name)
@@ -174,6 +179,20 @@ fn what_could_not_be_undone_keeps_its_record_until_the_del() {
     assert_eq!(lab.site.store().len(), 3, "a record and two addresses");
     lab.call(LinuxKernel::default(), "DEL", None).ok();
     assert_same(&before, &lab.picture(), "after DEL");
+}
+
+/// Nobody else gets the address while packets to it still reach the pod.
+#[test]
+fn a_pod_whose_link_the_kernel_leaves_in_use_keeps_its_address_until_the_next_del() {
+    let lab = Lab::new();
+    let before = lab.picture();
+    lab.call(LinuxKernel::default(), "ADD", None).ok();
+    let answer = lab.call(FailAt::new(usize::MAX, Fault::RefuseLeaving), "DEL", None);
+    assert_eq!(answer.code(), 103, "{:#}", answer.document);
+    assert!(ip(&["link"]).contains("twe00e76fd76b4"));
+    assert_eq!(lab.site.store().len(), 3, "a record and two addresses");
+    lab.call(LinuxKernel::default(), "DEL", None).ok();
+    assert_same(&before, &lab.picture(), "after the next DEL");
 }
 
 #[test]
