@@ -92,6 +92,22 @@ fn a_write_that_fails_is_late_too_until_it_succeeds() {
     assert!(agent.is_in_time_after(Duration::from_secs(60)));
 }
 
+/// Each change brings a plan, and none of them is written.
+#[test]
+fn changes_that_go_on_do_not_hide_that_nothing_is_written() {
+    let mut agent = Agent::start();
+    let start = agent.now;
+    for second in 0..60 {
+        agent.now = start + Duration::from_secs(second);
+        agent.hear(&Event::Apply(Service::default()), true);
+        agent.sync.planned();
+        agent.sync.failed(agent.now);
+        assert!(agent.is_in_time_after(Duration::ZERO), "{second}");
+    }
+    agent.now = start + Duration::from_secs(60);
+    assert!(!agent.is_in_time_after(Duration::ZERO));
+}
+
 #[test]
 fn what_waits_for_the_nodes_network_is_late_a_minute_after_it_could_be_written() {
     let mut agent = Agent::start();
