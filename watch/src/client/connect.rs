@@ -57,6 +57,17 @@ pub(super) fn client(config: &Config, proxy: Option<&Proxy>) -> Result<Client, k
     over(tunnel, config)
 }
 
+/// What is known of the server's certificate. kube reads the system's certificates where the
+/// config has none, also for a server whose certificate is not verified, and an image without
+/// any then has no client.
+fn with_own_roots(config: &Config) -> Config {
+    let mut config = config.clone();
+    if config.accept_invalid_certs {
+        config.root_cert.get_or_insert_default();
+    }
+    config
+}
+
 /// A client over what `connector` connects to. The layers are those of kube's own
 /// stack that this crate uses.
 fn over<C>(connector: C, config: &Config) -> Result<Client, kube::Error>
@@ -66,7 +77,7 @@ where
     C::Future: Send + 'static,
     C::Error: Error + Send + Sync + 'static,
 {
-    let tls = config.rustls_https_connector_with_connector(connector)?;
+    let tls = with_own_roots(config).rustls_https_connector_with_connector(connector)?;
     let mut connector = TimeoutConnector::new(tls);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
@@ -77,4 +88,41 @@ where
         .map_err(BoxError::from)
         .service(http);
     Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::process::Command;
+
+    use super::*;
+
+    /// In a process of its own, as the system's certificates are found by its environment.
+    #[tokio::test]
+    async fn a_server_that_is_not_verified_needs_no_certificates_of_the_system() {
+        const HERE: &str = "TWEED_TEST_WITHOUT_CERTIFICATES";
+        let name = "client::connect::tests::\
+                    a_server_that_is_not_verified_needs_no_certificates_of_the_system";
+        if env::var_os(HERE).is_none() {
+            let output = Command::new(env::current_exe().unwrap())
+                .args(["--exact", name])
+                .envs([
+                    (HERE, "1"),
+                    ("SSL_CERT_FILE", "/proc/none"),
+                    ("SSL_CERT_DIR", "/proc/none"),
+                ])
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                output.status.success() && said.contains("1 passed"),
+                "{said}"
+            );
+            return;
+        }
+        let mut config = Config::new("https://192.0.2.1:6443".parse().unwrap());
+        assert!(client(&config, None).is_err());
+        config.accept_invalid_certs = true;
+        client(&config, None).unwrap();
+    }
 }
