@@ -16,7 +16,7 @@ subjects! {
         foreign_links_are_left_alone, foreign_files_are_left_alone,
         a_leaked_link_is_deleted, a_claim_whose_record_was_removed_goes_with_its_link, a_listed_link_without_a_record_stays,
         another_interface_of_the_container_is_not_listed_with_it,
-        a_damaged_record_is_removed_with_its_link,
+        a_damaged_record_is_removed_with_its_link, a_damaged_record_takes_no_foreign_link_along,
         a_link_with_another_alias_is_removed_with_its_record, a_list_of_another_shape_frees_nothing,
         an_attachment_whose_result_was_not_saved_is_removed, cnitools_gc;
 }
@@ -238,6 +238,19 @@ fn a_damaged_record_is_removed_with_its_link(fixture: &Fixture) {
     }
     gc(fixture, &[]);
     fixture.assert_nothing_left(&before);
+}
+
+/// One with the name of the pod's, and neither its group nor its alias.
+fn a_damaged_record_takes_no_foreign_link_along(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let link = fixture.add(&pod).host_link().to_owned();
+    for entry in fs::read_dir(fixture.store().join("attachments")).unwrap() {
+        fs::write(entry.unwrap().path(), "{").unwrap();
+    }
+    let line = format!("link set {link} group 0 alias mine");
+    fixture.node.netns().ip([line]).unwrap();
+    gc(fixture, &[]);
+    assert!(links(fixture).contains(&link));
 }
 
 /// Otherwise its address could be given to another pod while the link is in use.
