@@ -136,6 +136,26 @@ fn flows_that_policies_before_have_let_pass_are_judged_by_those_that_come_later(
     }
 }
 
+/// Somebody else put a later number in force for a while, which flows carry since then.
+#[test]
+fn a_number_that_others_had_put_in_force_does_not_let_flows_pass_when_it_comes() {
+    let lab = Lab::new();
+    let (both, one) = (allowing(&lab, &[80, 81]), allowing(&lab, &[80]));
+    lab.reconcile(&both);
+    assert_eq!(lab.generation(), "policy_1");
+    lab.node
+        .host
+        .sh("nft 'delete element inet tweed policy_entry { ipv4 }; \
+         add element inet tweed policy_entry { ipv4 : goto policy_4 }'");
+    let mut revoked = lab.connection(&lab.a, &lab.b, Family::V4, 81);
+    assert!(lab.reconcile(&both).repaired > 0);
+    lab.follow(&both, &one, true);
+    while lab.generation() != "policy_4" {
+        lab.follow(&one, &one, true);
+    }
+    assert_eq!(lab.request(&mut revoked), Dropped);
+}
+
 /// Marks of others on the same flow stay.
 #[test]
 fn only_the_own_bits_of_the_mark_are_written() {
