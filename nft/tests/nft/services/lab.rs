@@ -4,9 +4,10 @@
 //! for a packet that does not come.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
@@ -175,12 +176,28 @@ pub fn ask_tcp(to: SocketAddr) -> Option<Answer> {
     Some(parse(&text))
 }
 
+/// A socket with a port that no client of this process had before. The kernel draws ports,
+/// and a flow from a port drawn twice is the earlier flow to conntrack: its endpoint answers,
+/// whatever the rules say by then.
+fn client_of_udp(any: IpAddr) -> UdpSocket {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Above the ports of the tests' servers, and below those that the kernel draws.
+    const PORTS: Range<u16> = 10_000..30_000;
+    loop {
+        let place = NEXT.fetch_add(1, Ordering::Relaxed) % (PORTS.end - PORTS.start);
+        match UdpSocket::bind((any, PORTS.start + place)) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            socket => return socket.unwrap(),
+        }
+    }
+}
+
 fn ask_udp(to: SocketAddr) -> Option<Answer> {
-    let any = match to {
-        SocketAddr::V4(_) => "0.0.0.0:0",
-        SocketAddr::V6(_) => "[::]:0",
+    let any: IpAddr = match to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let socket = UdpSocket::bind(any).unwrap();
+    let socket = client_of_udp(any);
     socket.connect(to).unwrap();
     socket.set_read_timeout(Some(SHORT * 4)).unwrap();
     let answer = socket.send(b"x").and_then(|_| {
