@@ -1,16 +1,21 @@
 //! How connections to the API server are made: TCP that notices a dead peer, a
-//! tunnel through a proxy where there is one, TLS.
+//! tunnel through a proxy where there is one, TLS, and HTTP/2 where the server speaks it.
 //!
 //! kube's own stack has no way to set options of a socket. Without them, a peer
 //! that vanished without closing its connections (a node that lost its power, a
 //! load balancer that forgot them) is noticed only when something is sent to it,
 //! and a watch sends nothing.
+//!
+//! It speaks HTTP/1.1 alone, too, with which each watch has a connection of its own: with
+//! policies and Services a dozen for each node. By HTTP/2 (RFC 9113) all of an agent's
+//! requests share one. A server without TLS is asked by HTTP/1.1.
 
 use std::error::Error;
 use std::time::Duration;
 
 use http::Uri;
 use hyper::rt::{Read, Write};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
@@ -34,6 +39,13 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Time without an answer, to data or to such questions, after which the kernel
 /// gives a connection up.
 pub(super) const USER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How many bytes of a response the server may send by HTTP/2 before they are read: what one
+/// connection of TCP would buffer.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// The same for all responses of a connection together: so many that those which nobody
+/// reads at the moment, one of each watch, do not hold up the others.
+const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 
 /// A client for the server of `config`, through `proxy` where there is one. Nothing
 /// is sent yet.
@@ -68,6 +80,20 @@ fn with_own_roots(config: &Config) -> Config {
     config
 }
 
+/// TLS over what `connector` connects to, which offers the server HTTP/2 and HTTP/1.1.
+fn tls<C>(connector: C, config: &Config) -> Result<HttpsConnector<C>, kube::Error> {
+    let tls = with_own_roots(config).rustls_client_config()?;
+    let mut builder = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let name = name.clone().try_into();
+        let name = name.map_err(|error| kube::Error::Service(Box::new(error)))?;
+        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
+    }
+    Ok(builder.enable_all_versions().wrap_connector(connector))
+}
+
 /// A client over what `connector` connects to. The layers are those of kube's own
 /// stack that this crate uses.
 fn over<C>(connector: C, config: &Config) -> Result<Client, kube::Error>
@@ -77,10 +103,12 @@ where
     C::Future: Send + 'static,
     C::Error: Error + Send + Sync + 'static,
 {
-    let tls = with_own_roots(config).rustls_https_connector_with_connector(connector)?;
-    let mut connector = TimeoutConnector::new(tls);
+    let mut connector = TimeoutConnector::new(tls(connector, config)?);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
+    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new())
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
+        .build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)

@@ -5,6 +5,7 @@ mod absence;
 mod credentials;
 mod decoding;
 mod failures;
+mod http2;
 pub(crate) mod kinds;
 mod list;
 mod message;

@@ -38,19 +38,25 @@ async fn read_head(connection: &mut TcpStream) -> std::io::Result<String> {
     Ok(String::from_utf8(head).unwrap())
 }
 
-/// TLS before the server at `plain`.
-async fn terminate_tls(plain: SocketAddr) -> SocketAddr {
+/// TLS with a certificate of its own that speaks these protocols (ALPN).
+pub(super) fn tls_of(protocols: &[&str]) -> TlsAcceptor {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["api.invalid".to_owned()]).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(signing_key.serialize_der()));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(vec![cert.der().clone()], key)
         .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    config.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// TLS before the server at `plain`.
+async fn terminate_tls(plain: SocketAddr) -> SocketAddr {
+    let acceptor = tls_of(&[]);
     listen(move |connection| {
         let acceptor = acceptor.clone();
         async move {

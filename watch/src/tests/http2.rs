@@ -1,0 +1,229 @@
+//! HTTP/2: all watches of an agent share one connection to a server that speaks it.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+
+use h2::server::{Connection, SendResponse, handshake};
+use prost::bytes::Bytes;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::server::TlsStream;
+use tweed_core::object::pod::Pod;
+
+use super::proxy::tls_of;
+use super::*;
+
+/// A server that has an object of each kind, and whose watches stay open.
+struct Http2Server {
+    address: SocketAddr,
+    /// How many connections are open.
+    open: watch::Receiver<usize>,
+    /// How many requests have come.
+    asked: watch::Receiver<usize>,
+    /// What becomes of the connections that are open.
+    fate: watch::Sender<Fate>,
+    /// Sends an event on all watches.
+    tells: watch::Sender<usize>,
+}
+
+#[derive(Clone, Copy)]
+enum Fate {
+    Served,
+    /// They are told to be used no more.
+    Left,
+    Cut,
+}
+
+/// What the tasks of all connections share.
+#[derive(Clone)]
+struct Shared {
+    open: watch::Sender<usize>,
+    asked: watch::Sender<usize>,
+    fate: watch::Sender<Fate>,
+    told: watch::Receiver<usize>,
+}
+
+impl Http2Server {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (tells, told) = watch::channel(0);
+        let shared = Shared {
+            open: watch::Sender::new(0),
+            asked: watch::Sender::new(0),
+            fate: watch::Sender::new(Fate::Served),
+            told,
+        };
+        let server = Self {
+            address,
+            open: shared.open.subscribe(),
+            asked: shared.asked.subscribe(),
+            fate: shared.fate.clone(),
+            tells,
+        };
+        let tls = tls_of(&["h2", "http/1.1"]);
+        tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                let (tls, shared) = (tls.clone(), shared.clone());
+                tokio::spawn(async move {
+                    let connection = tls.accept(connection).await.unwrap();
+                    assert_eq!(connection.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+                    shared.open.send_modify(|open| *open += 1);
+                    serve(connection, &shared).await;
+                    shared.open.send_modify(|open| *open -= 1);
+                });
+            }
+        });
+        server
+    }
+
+    /// Waits until so many connections are open.
+    async fn has_open(&self, count: usize) {
+        let mut open = self.open.clone();
+        let waited = tokio::time::timeout(STUCK, open.wait_for(|open| *open == count));
+        let waited = waited.await.is_ok();
+        assert!(waited, "{} connections", *self.open.borrow());
+    }
+
+    /// Waits until so many requests have come in all.
+    async fn was_asked(&self, count: usize) {
+        let mut asked = self.asked.clone();
+        let waited = tokio::time::timeout(STUCK, asked.wait_for(|asked| *asked >= count));
+        let waited = waited.await.is_ok();
+        assert!(waited, "{} requests", *self.asked.borrow());
+    }
+
+    /// A client of it, and the folder of its kubeconfig.
+    fn client(&self) -> (ApiClient, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("https://{}", self.address);
+        let cluster = json!({"server": url, "insecure-skip-tls-verify": true});
+        write_kubeconfig_of(folder.path(), cluster);
+        let access = Access::Kubeconfig(folder.path().join("kubeconfig"));
+        (ApiClient::new(access), folder)
+    }
+}
+
+/// Answers what comes by one connection until it ends.
+async fn serve(connection: TlsStream<TcpStream>, shared: &Shared) {
+    // That of those that are open from now on.
+    let mut fate = shared.fate.subscribe();
+    // A client that has another connection by now ends this one.
+    let Ok(mut connection): Result<Connection<_, Bytes>, _> = handshake(connection).await else {
+        return;
+    };
+    loop {
+        let request = tokio::select! {
+            Ok(()) = fate.changed() => match *fate.borrow() {
+                Fate::Cut => return,
+                Fate::Left => {
+                    connection.graceful_shutdown();
+                    continue;
+                }
+                Fate::Served => continue,
+            },
+            request = connection.accept() => request,
+        };
+        let Some(Ok((request, respond))) = request else {
+            return;
+        };
+        shared.asked.send_modify(|asked| *asked += 1);
+        let uri = request.uri().to_string();
+        tokio::spawn(answer(uri, respond, shared.told.clone()));
+    }
+}
+
+async fn answer(uri: String, mut respond: SendResponse<Bytes>, mut told: watch::Receiver<usize>) {
+    let response = http::Response::builder().header("content-type", "application/json");
+    let mut body = respond
+        .send_response(response.body(()).unwrap(), false)
+        .unwrap();
+    if let Some(size) = uri.split_once("large=") {
+        let size = size.1.parse().unwrap();
+        body.send_data(vec![b' '; size].into(), true).unwrap();
+    } else if uri.contains("watch=true") {
+        let mut said = 0;
+        loop {
+            tokio::select! {
+                _ = poll_fn(|context| body.poll_reset(context)) => return,
+                told = told.wait_for(|told| *told > said) => match told {
+                    Ok(now) => said = *now,
+                    Err(_) => return,
+                },
+            }
+            let event = line("ADDED", &object::<Node>(&format!("told-{said}"), "10"));
+            body.send_data(event.into(), false).unwrap();
+        }
+    } else {
+        let object = match uri.contains("nodes") {
+            true => object::<Node>("a", "9"),
+            false => object::<Pod>("a", "9"),
+        };
+        let Answer::Whole(_, list) = page(&[object], "9", "") else {
+            panic!("a page is a whole answer");
+        };
+        body.send_data(list.into(), true).unwrap();
+    }
+}
+
+/// A watcher that shares `client`.
+fn watcher<K: Kind>(client: &ApiClient) -> Watched<K> {
+    Watched::prepared(|watcher| watcher.client = client.clone())
+}
+
+#[tokio::test]
+async fn all_watches_share_one_connection_also_after_it_was_cut() {
+    let server = Http2Server::start().await;
+    let (client, _folder) = server.client();
+    let (mut nodes, mut pods) = (watcher::<Node>(&client), watcher::<Pod>(&client));
+    nodes.listed().await;
+    pods.listed().await;
+    server.was_asked(4).await;
+    server.has_open(1).await;
+    server.fate.send_replace(Fate::Cut);
+    server.was_asked(6).await;
+    server.has_open(1).await;
+    nodes.end().await;
+    pods.end().await;
+}
+
+/// As kube-apiserver does now and then (`--goaway-chance`), and before it ends.
+#[tokio::test]
+async fn a_server_that_goes_away_is_left_without_cutting_its_watches() {
+    let server = Http2Server::start().await;
+    let (client, _folder) = server.client();
+    let mut nodes = watcher::<Node>(&client);
+    nodes.listed().await;
+    server.was_asked(2).await;
+    server.fate.send_replace(Fate::Left);
+    // It is told before this is answered.
+    let get = client::Request::Get;
+    client.send::<Value>("/api/v1/nodes/a", get).await.unwrap();
+    let mut pods = watcher::<Pod>(&client);
+    pods.listed().await;
+    server.has_open(2).await;
+    server.tells.send_replace(1);
+    let told = nodes.until(|event| matches!(event, Event::Apply(_))).await;
+    assert_eq!(applied(told.last().unwrap()).unwrap(), "told-1");
+    nodes.end().await;
+    pods.end().await;
+}
+
+#[tokio::test]
+async fn bodies_that_nobody_reads_do_not_hold_up_others() {
+    let server = Http2Server::start().await;
+    let (client, _folder) = server.client();
+    let mut unread = Vec::new();
+    for _ in 0..16 {
+        let request = http::Request::get("/large=4000000").body(Vec::new());
+        unread.push(client.open(request.unwrap(), STUCK).await.unwrap());
+    }
+    let mut nodes = watcher::<Node>(&client);
+    nodes.listed().await;
+    assert_eq!(nodes.known(), ["a"]);
+    nodes.end().await;
+    for mut response in unread {
+        let body = response.body.rest(4_000_000).await.unwrap();
+        assert_eq!(body.len(), 4_000_000);
+    }
+}
