@@ -192,9 +192,10 @@ fn an_agent_that_is_silent_holds_an_add_no_longer_than_policy_wait() {
     for beginning in ["", "{\"version\":1,"] {
         let lab = lab(SHORT);
         let agent = agent(&lab.site.run_dir, move |_, mut stream| {
-            stream.write_all(beginning.as_bytes()).unwrap();
-            // Until the plugin is gone.
-            stream.read_to_end(&mut Vec::new()).unwrap();
+            // On a busy machine the plugin may be gone before this.
+            let _ = stream.write_all(beginning.as_bytes());
+            // Until it is gone.
+            let _ = stream.read_to_end(&mut Vec::new());
         });
         let answer = lab.call(LinuxKernel::default(), "ADD", None);
         assert_isolated(answer, "has not answered in time");

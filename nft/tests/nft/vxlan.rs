@@ -295,7 +295,7 @@ fn no_packet_is_lost_while_the_table_is_replaced() {
             ..ruleset()
         });
         let answered = thread::scope(|scope| {
-            let ping = scope.spawn(|| w.pod.sh("ping -q -i 0.001 -c 1500 10.244.2.5"));
+            let ping = scope.spawn(|| w.pod.sh("ping -q -i 0.001 -c 1500 -W 10 10.244.2.5"));
             let mut replacements = skeletons.iter().cycle();
             while !ping.is_finished() {
                 w.reconcile(replacements.next().unwrap());

@@ -211,11 +211,19 @@ fn a_pipe_or_a_folder_is_refused() {
     }
 }
 
+/// Makes a file one that has just been written, for however long a busy machine takes.
+fn is_being_written(path: &Path) {
+    let file = File::options().write(true).open(path).unwrap();
+    let later = SystemTime::now() + Duration::from_secs(3600);
+    file.set_modified(later).unwrap();
+}
+
 #[test]
 fn a_file_being_written_is_not_read_yet() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("nodes.yaml");
     std::fs::write(&path, file::<Node>(&["a"])).unwrap();
+    is_being_written(&path);
     let Ok(Check::Busy(stamp)) = check::<Node>(&path, OWN_NODE, Known::default()) else {
         panic!("a file of this moment was read")
     };
@@ -235,6 +243,7 @@ fn a_file_being_written_is_not_read_yet() {
         Ok(Check::Same)
     ));
     std::fs::write(&path, file::<Node>(&["a", "b"])).unwrap();
+    is_being_written(&path);
     assert!(matches!(
         check::<Node>(&path, OWN_NODE, known),
         Ok(Check::Busy(_))
@@ -247,6 +256,7 @@ fn a_file_too_large_is_refused_unread() {
     let path = folder.path().join("nodes.yaml");
     let big = File::create(&path).unwrap();
     big.set_len(MAX_SIZE + 1).unwrap();
+    is_being_written(&path);
     let Ok(Check::Busy(stamp)) = check::<Node>(&path, OWN_NODE, Known::default()) else {
         panic!("a file of this moment was read")
     };

@@ -80,9 +80,10 @@ async fn refused_credentials_and_missing_rights_are_different_failures<K: TestKi
 }
 
 async fn an_unreachable_server_is_reported_and_waited_for<K: TestKind>() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    // Nobody listens there, and no other test can before the end of this one.
+    let held = tokio::net::TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = held.local_addr().unwrap();
     let mut watched = Watched::<K>::without_kubeconfig();
     let reason = watched.lost().await;
     assert!(reason.contains("/kubeconfig cannot be used: "), "{reason}");
@@ -92,12 +93,12 @@ async fn an_unreachable_server_is_reported_and_waited_for<K: TestKind>() {
     let expected = format!("the API server http://{address}/ cannot be reached: ");
     assert!(reason.starts_with(&expected), "{reason}");
     assert!(reason.contains("Connection refused"), "{reason}");
-    // Not the same port: another test may have it by now.
     let server = Server::start(vec![list_of::<K>(&["a"], "9"), quiet()]).await;
     watched.write_kubeconfig(&format!("http://{}", server.address));
     watched.restored().await;
     assert_eq!(watched.known(), ["a"]);
     watched.end().await;
+    drop(held);
 }
 
 async fn a_broken_kubeconfig_is_reported<K: TestKind>() {

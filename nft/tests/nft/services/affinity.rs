@@ -100,11 +100,11 @@ fn a_client_keeps_its_endpoint_at_all_addresses_until_it_is_gone() {
 fn a_client_is_forgotten_after_the_services_timeout() {
     let lab = Lab::new();
     let _servers = all(&lab);
-    lab.reconcile(&service(2, &[(0, POD), (1, NEIGHBOUR), (2, REMOTE)]));
+    lab.reconcile(&service(5, &[(0, POD), (1, NEIGHBOUR), (2, REMOTE)]));
     let to = SERVICE.port(Family::V4, 80);
     let clients = || lab.0.node.sh("nft list map inet tweed service_clients4");
     let first = lab.name(&lab.0.world, TCP, to);
-    assert!(clients().contains("timeout 2s"), "{}", clients());
+    assert!(clients().contains("timeout 5s"), "{}", clients());
     let start = std::time::Instant::now();
     let mut asked = 0;
     // Without a limit of time: at some moment another one is drawn, but only after a gap.

@@ -79,7 +79,7 @@ fn assert_even(counts: &BTreeMap<u16, usize>, endpoints: usize) {
     assert_eq!(counts.len(), endpoints, "{counts:?}");
     let flows: usize = counts.values().sum();
     let mean = flows as f64 / endpoints as f64;
-    let deviation = mean.sqrt() * 6.0;
+    let deviation = mean.sqrt() * 7.0;
     for (port, count) in counts {
         let off = (*count as f64 - mean).abs();
         assert!(off < deviation, "{port}: {count} of {flows}, mean {mean}");
@@ -125,7 +125,13 @@ fn endpoints_with_affinity_are_all_drawn() {
         .members(FIRST_AFFINITY, 100, &members);
     lab.reconcile(&plan);
     let mut all = BTreeMap::<u16, usize>::new();
-    for _ in 0..60 {
+    // One of them is not drawn in so many once in 4 * 10^18 runs.
+    let start = std::time::Instant::now();
+    for _ in 0..200 {
+        if all.len() == 5 {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE * 6, "{all:?}");
         lab.0.node.sh("nft flush map inet tweed service_clients4");
         let counts = drawn(&lab, Family::V4, 3);
         assert_eq!(counts.len(), 1, "{counts:?}");

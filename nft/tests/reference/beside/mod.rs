@@ -120,7 +120,8 @@ impl Pair {
 /// How many kinds of packets had each outcome, and how many differed for each reason.
 type Seen = BTreeMap<&'static str, usize>;
 
-/// Compares TWEED_CLUSTERS clusters, each with its own seed: TWEED_SEED is that of the first.
+/// Compares TWEED_CLUSTERS clusters, each with its own seed: TWEED_SEED is that of the first, and
+/// the time if that is not given.
 fn compare(mode: Mode) {
     let clusters = number_of("TWEED_CLUSTERS").unwrap_or(CLUSTERS);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();

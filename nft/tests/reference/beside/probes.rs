@@ -28,7 +28,7 @@ fn source(sender: Sender, v4: bool, dice: &mut Dice) -> IpAddr {
         },
         Sender::World => match (dice.roll(6), v4) {
             (0, _) => OTHER_NODES[family][dice.roll(2)].parse().unwrap(),
-            (_, true) => IpAddr::from([203, 0, 113, dice.roll(256) as u8]),
+            (_, true) => IpAddr::from([203, 0, dice.roll(256) as u8, dice.roll(256) as u8]),
             (_, false) => {
                 let net = dice.roll(2) as u16;
                 IpAddr::from([0x2600, 0x5200, 0, net, 0, 0, 0, dice.roll(60_000) as u16])

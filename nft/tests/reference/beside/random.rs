@@ -15,8 +15,8 @@ const PROTOCOLS: [&str; 7] = ["TCP", "TCP", "TCP", "UDP", "UDP", "UDP", "SCTP"];
 const PORTS: [u16; 4] = [53, 80, 443, 8080];
 /// What `loadBalancerSourceRanges` may name.
 pub const RANGES: [&str; 9] = [
-    "203.0.113.0/25",
-    " 203.0.113.128/26 ",
+    "203.0.0.0/17",
+    " 203.0.128.0/18 ",
     "10.1.0.0/16",
     "10.0.0.0/8",
     "192.168.0.0/24",

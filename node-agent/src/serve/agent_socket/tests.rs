@@ -109,7 +109,7 @@ async fn a_pod_is_answered_for_once_it_is_judged() {
 #[tokio::test]
 async fn at_the_end_of_the_wait_the_reason_is_told() {
     let agent = Agent::start();
-    let answer = agent.ask(judge(Duration::from_millis(300)));
+    let answer = agent.ask(judge(Duration::from_secs(2)));
     agent.woken().await;
     agent.state.judgements().take_up();
     let reason = "Pod default/a is not known".to_owned();

@@ -1,4 +1,5 @@
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
@@ -89,9 +90,18 @@ fn with_servers<F: Future<Output = ()>>(test: impl FnOnce(Fixture) -> F) {
     });
 }
 
+/// None of those that the kernel draws for others, as it does while tests run side by side.
 async fn free_port() -> u16 {
-    let listener = TcpListener::bind("[::]:0").await.unwrap();
-    listener.local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
+            .await
+            .is_ok()
+        {
+            return port;
+        }
+    }
 }
 
 /// A connection, as soon as the port is listened on.

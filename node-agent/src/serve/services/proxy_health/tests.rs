@@ -219,6 +219,17 @@ fn dashboards_find_kube_proxy_s_names_on_its_port() {
 /// How long the port may take to change hands before that is taken for broken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Listens there as soon as nobody else does: a program that another test is starting may
+/// still have a listener that this process has closed.
+async fn listen(addr: SocketAddr) -> TcpListener {
+    loop {
+        match TcpListener::bind(addr).await {
+            Ok(listener) => return listener,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    }
+}
+
 /// Waits until the board has this many problems of listening for dashboards.
 async fn listening_problems(board: &StatusBoard, count: usize) {
     let is_one = |problem: &&Problem| problem.kind == ProblemKind::ServicesMetricsAddr;
@@ -245,7 +256,7 @@ fn kube_proxy_gets_its_port_while_its_rules_are_there() {
             drop(free);
             // The other future has its turn before this one is woken.
             tokio::task::yield_now().await;
-            let free = TcpListener::bind(addr).await.unwrap();
+            let free = listen(addr).await;
             // The port is taken, which is a problem until it is not.
             rules.send_replace(KubeProxyRules::Gone);
             listening_problems(&board, 1).await;
@@ -254,7 +265,7 @@ fn kube_proxy_gets_its_port_while_its_rules_are_there() {
             assert!(get(addr, "/proxyMode").await.ends_with("nftables"));
             rules.send_replace(KubeProxyRules::There);
             listening_problems(&board, 1).await;
-            let kube_proxy = TcpListener::bind(addr).await.unwrap();
+            let kube_proxy = listen(addr).await;
             rules.send_replace(KubeProxyRules::Gone);
             drop(kube_proxy);
             listening_problems(&board, 0).await;
