@@ -208,7 +208,7 @@ impl Plugin for TweedIpam {
             }
             None => sweep::sweep(&store, LOCK_WAIT, |_| false, detach)?,
         };
-        report(request, &swept)
+        report(request, swept)
     }
 }
 
@@ -223,19 +223,22 @@ pub fn report_host_local(request: &Request<'_>, removed: &[PathBuf]) {
     }
 }
 
-fn report(request: &Request<'_>, swept: &Swept<Infallible>) -> Result<(), CniError> {
+fn report(request: &Request<'_>, swept: Swept<Infallible>) -> Result<(), CniError> {
     for (freed, reason) in &swept.freed {
         let addresses: Vec<String> = freed.addresses.iter().map(ToString::to_string).collect();
         let addresses = addresses.join(" and ");
         request.log(format_args!("freed {addresses} of {freed}: {reason}"));
     }
     report_host_local(request, &swept.host_local);
-    match swept.failed.as_slice() {
-        [] => Ok(()),
-        failed => {
-            let lines: Vec<String> = failed.iter().map(ToString::to_string).collect();
+    let lines: Vec<String> = swept.failed.iter().map(ToString::to_string).collect();
+    match (swept.stopped, lines.as_slice()) {
+        (None, []) => Ok(()),
+        (Some(stopped), []) => Err(stopped.into()),
+        (stopped, failed) => {
             let problem = format!("{} records could not be freed", failed.len());
-            Err(CniError::new(Code::Io, problem).details(lines.join("; ")))
+            let stopped = stopped.map(|error| error.to_string());
+            let all: Vec<String> = lines.into_iter().chain(stopped).collect();
+            Err(CniError::new(Code::Io, problem).details(all.join("; ")))
         }
     }
 }

@@ -170,14 +170,17 @@ pub struct Swept<E> {
     pub host_local: Vec<PathBuf>,
     /// Records that could not be freed.
     pub failed: Vec<Failed<E>>,
+    /// Why the sweep ended early, as when the lock could not be had in time. What is
+    /// above was done before.
+    pub stopped: Option<StoreError>,
 }
 
 /// Frees records whose owner is provably gone. `removal` removes what a record's
 /// attachment has elsewhere; if it fails, the record stays.
 ///
 /// # Errors
-/// [`StoreError`] when the store as a whole cannot be used; what concerns one
-/// record is in [`Swept::failed`].
+/// [`StoreError`] when the store cannot be read, and nothing was freed. What concerns one
+/// record is in [`Swept::failed`], what ended the sweep in [`Swept::stopped`].
 pub fn sweep<R: Removal>(
     store: &Store,
     wait: Duration,
@@ -202,7 +205,12 @@ pub fn gc<R: Removal>(
 ) -> Result<Swept<R::Error>, StoreError> {
     let listed = valid.iter().map(Attachment::id).collect();
     let mut swept = free_entries(store, wait, &|_| false, Some(&listed), removal)?;
-    swept.host_local = store.free_unlisted_host_local(valid, wait)?;
+    if swept.stopped.is_none() {
+        match store.free_unlisted_host_local(valid, wait) {
+            Ok(removed) => swept.host_local = removed,
+            Err(error) => swept.stopped = Some(error),
+        }
+    }
     Ok(swept)
 }
 
@@ -221,21 +229,40 @@ fn free_entries<R: Removal>(
         releases: removal.releases(),
         listed,
     };
+    let entries = store.entries()?;
     let mut swept = Swept {
         freed: Vec::new(),
         void_claims: Vec::new(),
         host_local: Vec::new(),
         failed: Vec::new(),
+        stopped: None,
     };
-    for entry in store.entries()? {
-        if verdict(&entry, &evidence).is_none() {
+    // What was freed until then is done, and the caller has to hear of it.
+    swept.stopped = free_each(store, wait, entries, &evidence, &mut removal, &mut swept).err();
+    Ok(swept)
+}
+
+/// Frees the entries whose verdict says so, then claims that are void.
+///
+/// # Errors
+/// What ends the sweep.
+fn free_each<R: Removal>(
+    store: &Store,
+    wait: Duration,
+    entries: Vec<Entry>,
+    evidence: &Evidence<'_>,
+    removal: &mut R,
+    swept: &mut Swept<R::Error>,
+) -> Result<(), StoreError> {
+    for entry in entries {
+        if verdict(&entry, evidence).is_none() {
             continue;
         }
         // A timeout ends the sweep, as each further entry would wait as long.
         let Some(locked) = store.lock_existing(wait)? else {
             break;
         };
-        match free_entry(locked, wait, &entry.id, &evidence, &mut removal) {
+        match free_entry(locked, wait, &entry.id, evidence, removal) {
             Ok(Some(freed)) => swept.freed.push(freed),
             Ok(None) => {}
             Err(cause) => swept.failed.push(Failed {
@@ -250,7 +277,7 @@ fn free_entries<R: Removal>(
     {
         swept.void_claims = locked.drop_void_claims()?;
     }
-    Ok(swept)
+    Ok(())
 }
 
 /// Holds the lock while the kernel is changed: otherwise a second ADD of the same

@@ -61,7 +61,8 @@ mod tests {
 
     fn gc_of_x(store: &Store) -> Result<(), StoreError> {
         let valid = [attachment("neighbour")];
-        tweed_ipam::sweep::gc(store, WAIT, &valid, detach).map(drop)
+        let swept = tweed_ipam::sweep::gc(store, WAIT, &valid, detach)?;
+        swept.stopped.map_or(Ok(()), Err)
     }
 
     fn nothing(_: &Store) -> Result<(), StoreError> {

@@ -312,6 +312,7 @@ mod tests {
                     let valid: Vec<_> = listed.iter().map(|w| attachment(&name(*w))).collect();
                     let swept = sweep::gc(&store, WAIT, &valid, detach).unwrap();
                     assert!(swept.failed.is_empty(), "{swept:?}");
+                    assert!(swept.stopped.is_none(), "{swept:?}");
                     self.gc(listed);
                 }
                 Step::Damage { who, with } => {

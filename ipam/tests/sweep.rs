@@ -5,12 +5,14 @@ mod common;
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::fs;
     use std::os::unix::fs::symlink;
+    use std::time::Duration;
 
     use tweed_core::attachment::{Attachment, NetworkName};
     use tweed_ipam::record::{Owner, Process, Record, State};
-    use tweed_ipam::store::{Entry, Held, Seed, Store};
+    use tweed_ipam::store::{Entry, Held, Seed, Store, StoreError};
     use tweed_ipam::sweep::{self, Reason, Removal, Swept};
 
     use super::common::*;
@@ -38,6 +40,7 @@ mod tests {
 
     fn freed<E: std::fmt::Debug>(swept: &Swept<E>) -> Vec<(String, Reason)> {
         assert!(swept.failed.is_empty(), "{swept:?}");
+        assert!(swept.stopped.is_none(), "{swept:?}");
         let mut freed: Vec<(String, Reason)> = swept
             .freed
             .iter()
@@ -236,6 +239,73 @@ mod tests {
             each("release", "live"),
         ];
         assert_eq!(steps, expected.concat());
+    }
+
+    /// Takes the store's lock for another process until it is dropped.
+    fn lock_of_another(lab: &Lab) -> fs::File {
+        let file = fs::File::open(lab.path("lock")).unwrap();
+        file.lock().unwrap();
+        file
+    }
+
+    #[test]
+    fn a_sweep_that_cannot_go_on_tells_what_it_has_freed() {
+        let lab = Lab::new();
+        let store = lab.store();
+        let ranges = subnet("10.1.0.0/24");
+        for who in ["one", "two", "three"] {
+            add(&store, who, &ranges).unwrap();
+        }
+        let (detached, other) = (RefCell::new(Vec::new()), RefCell::new(None));
+        let link_gone = |_: &Record| {
+            if !detached.borrow().is_empty() {
+                other
+                    .borrow_mut()
+                    .get_or_insert_with(|| lock_of_another(&lab));
+            }
+            true
+        };
+        let removal = |entry: &Entry| {
+            detached.borrow_mut().push(entry.id.clone());
+            Ok::<(), String>(())
+        };
+        let swept = sweep::sweep(&store, Duration::ZERO, link_gone, removal).unwrap();
+        let ids: Vec<String> = swept
+            .freed
+            .iter()
+            .map(|(freed, _)| freed.id.clone())
+            .collect();
+        assert_eq!((ids.len(), &ids), (1, &*detached.borrow()));
+        let stopped = swept.stopped.as_ref();
+        assert!(
+            matches!(stopped, Some(StoreError::LockTimeout { .. })),
+            "{swept:?}"
+        );
+        drop(other);
+        assert_eq!(left(&store).len(), 2);
+        assert_eq!(claims(&lab).len(), 2);
+    }
+
+    #[test]
+    fn a_gc_that_cannot_lock_host_locals_folder_tells_what_it_has_freed() {
+        let lab = Lab::new();
+        let networks = lab.data_dir().with_file_name("networks");
+        let theirs = networks.join(NETWORK);
+        fs::create_dir_all(&theirs).unwrap();
+        fs::write(theirs.join("10.1.0.9"), "gone\r\neth0").unwrap();
+        fs::write(theirs.join("lock"), "").unwrap();
+        let store = lab.store().after_host_local(&networks);
+        add(&store, "one", &subnet("10.1.0.0/24")).unwrap();
+        let other = fs::File::open(theirs.join("lock")).unwrap();
+        other.lock().unwrap();
+        let swept = sweep::gc(&store, Duration::ZERO, &[], detach).unwrap();
+        assert_eq!(swept.freed.len(), 1);
+        assert_eq!(left(&store), [""; 0]);
+        let stopped = swept.stopped.as_ref();
+        assert!(
+            matches!(stopped, Some(StoreError::LockTimeout { .. })),
+            "{swept:?}"
+        );
     }
 
     #[test]

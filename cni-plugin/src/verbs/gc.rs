@@ -187,6 +187,9 @@ fn report(request: &Request<'_>, swept: Swept<CniError>, failures: &mut Failures
         error.msg = format!("{}: {}", failed.attachment, error.msg);
         failures.push(error);
     }
+    if let Some(stopped) = swept.stopped {
+        failures.push(stopped.into());
+    }
 }
 
 #[cfg(test)]

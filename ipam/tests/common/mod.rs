@@ -194,6 +194,7 @@ pub fn assert_sound(store: &Store) {
 pub fn sweep(store: &Store) -> Swept<std::convert::Infallible> {
     let swept = tweed_ipam::sweep::sweep(store, WAIT, |_| false, detach).unwrap();
     assert!(swept.failed.is_empty(), "{swept:?}");
+    assert!(swept.stopped.is_none(), "{swept:?}");
     swept
 }
 

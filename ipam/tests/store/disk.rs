@@ -77,6 +77,7 @@ fn a_gc_needs_neither_space_nor_an_inode() {
         lab.disk().fill(true);
         let swept = sweep::gc(&store, WAIT, &[attachment("one")], detach).unwrap();
         assert!(swept.failed.is_empty(), "{swept:?}");
+        assert!(swept.stopped.is_none(), "{swept:?}");
         assert_eq!(swept.freed.len(), 1);
         assert_eq!(claims(lab).len(), 2);
         assert_sound(&store);

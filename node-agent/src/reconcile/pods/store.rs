@@ -212,6 +212,9 @@ impl NetworkStore {
         match sweep::sweep(&self.store, LOCK_WAIT, link_gone, detach) {
             Ok(swept) => {
                 metrics.swept(report(&swept, &mut outcome));
+                if let Some(error) = &swept.stopped {
+                    outcome.fail(store_problem(error));
+                }
                 if !swept.freed.is_empty() {
                     self.modified = None;
                 }
