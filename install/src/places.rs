@@ -76,6 +76,12 @@ impl Default for Folders {
     }
 }
 
+/// The agent's environment file. Without one its text is empty.
+pub(crate) struct Environment {
+    pub path: PathBuf,
+    pub text: String,
+}
+
 /// The folders, resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
@@ -114,9 +120,7 @@ impl PlaceArgs {
     /// # Errors
     /// As [`Self::resolve`].
     pub fn folders(&self) -> Result<Folders, InstallError> {
-        let path = below(&self.root, Path::new(ENVIRONMENT));
-        let text = InstallError::if_exists("read", &path, fs::read_to_string(&path))?;
-        let text = text.unwrap_or_default();
+        let Environment { text, .. } = self.environment()?;
         let pick = |given: &Option<PathBuf>, variable, default: PathBuf| {
             let of_agent = || folder(environment_file::value(&text, variable)?).ok();
             given.clone().or_else(of_agent).unwrap_or(default)
@@ -126,6 +130,19 @@ impl PlaceArgs {
             cni_conf_dir: pick(&self.cni_conf_dir, CNI_CONF_DIR, default.cni_conf_dir),
             cni_bin_dir: pick(&self.cni_bin_dir, CNI_BIN_DIR, default.cni_bin_dir),
             run_dir: pick(&self.run_dir, RUN_DIR, default.run_dir),
+        })
+    }
+
+    /// The agent's environment file.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub(crate) fn environment(&self) -> Result<Environment, InstallError> {
+        let path = below(&self.root, Path::new(ENVIRONMENT));
+        let text = InstallError::if_exists("read", &path, fs::read_to_string(&path))?;
+        Ok(Environment {
+            text: text.unwrap_or_default(),
+            path,
         })
     }
 

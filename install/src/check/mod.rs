@@ -4,6 +4,7 @@
 //! result into [`Finding`]s. Nothing is changed: the features of the kernel are
 //! tried in a temporary network namespace.
 
+mod agent;
 mod configs;
 mod firewall;
 mod inbound;
@@ -18,15 +19,14 @@ mod sysctls;
 mod underlay;
 mod vxlan;
 
-use std::{io::Write, net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{io::Write, process::ExitCode};
 
-use clap::{Args, ValueEnum, value_parser};
+use clap::{Args, ValueEnum};
 use serde::Serialize;
-use tweed_core::defaults::{HEALTH_ADDR, METRICS_ADDR, NFT, VNI, VNI_RANGE, VXLAN_PORT};
-use tweed_core::listen_addr;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 
 use crate::{error::InstallError, places::PlaceArgs};
+use agent::{AgentArgs, Backend};
 
 /// Flags of `check`.
 #[derive(Debug, Clone, Args)]
@@ -35,47 +35,11 @@ pub struct CheckArgs {
     #[arg(long, env = "TWEED_OUTPUT", value_enum, default_value_t = Output::Text)]
     output: Output,
 
-    /// Backend that the agent will use: with direct nothing of VXLAN is looked at
-    #[arg(long, env = "TWEED_BACKEND", value_enum, default_value_t = Backend::Vxlan)]
-    backend: Backend,
-
-    /// VXLAN network identifier that the agent will use
-    #[arg(long, env = "TWEED_VNI", default_value_t = VNI,
-          value_parser = value_parser!(u32).range(VNI_RANGE))]
-    vni: u32,
-
-    /// UDP port of VXLAN that the agent will use
-    #[arg(long, env = "TWEED_VXLAN_PORT", value_name = "PORT", default_value_t = VXLAN_PORT,
-          value_parser = value_parser!(u16).range(1..))]
-    vxlan_port: u16,
-
-    /// Address on which the agent will serve metrics
-    #[arg(long, env = "TWEED_METRICS_ADDR", value_name = "ADDR:PORT",
-          value_parser = listen_addr::parse, default_value_t = METRICS_ADDR)]
-    metrics_addr: SocketAddr,
-
-    /// Address on which the agent will answer probes
-    #[arg(long, env = "TWEED_HEALTH_ADDR", value_name = "ADDR:PORT",
-          value_parser = listen_addr::parse, default_value_t = HEALTH_ADDR)]
-    health_addr: SocketAddr,
-
-    /// The nft program: a path, or a name to be found in PATH
-    #[arg(long, env = "TWEED_NFT", value_name = "PROGRAM", default_value = NFT)]
-    nft: PathBuf,
+    #[command(flatten)]
+    agent: AgentArgs,
 
     #[command(flatten)]
     places: PlaceArgs,
-}
-
-/// Backend of the agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Backend {
-    /// VXLAN to every node.
-    Vxlan,
-    /// Plain routes to every node.
-    Direct,
-    /// Plain routes to nodes on the same link, VXLAN to the others.
-    CrossSubnet,
 }
 
 /// Output format.
@@ -159,7 +123,8 @@ impl Finding {
 /// error.
 ///
 /// # Errors
-/// The output cannot be written, or the agent's environment file cannot be read.
+/// The output cannot be written, or the agent's environment file cannot be read, or has a
+/// value that the agent refuses.
 pub fn run(asked: &CheckArgs, out: &mut dyn Write) -> Result<ExitCode, InstallError> {
     let findings = find(asked)?;
     report::print(&findings, asked.output, out)?;
@@ -169,23 +134,29 @@ pub fn run(asked: &CheckArgs, out: &mut dyn Write) -> Result<ExitCode, InstallEr
 
 fn find(asked: &CheckArgs) -> Result<Vec<Finding>, InstallError> {
     let places = asked.places.resolve()?;
-    let vxlan = (asked.backend != Backend::Direct).then_some(vxlan::Wanted {
-        vni: asked.vni,
-        port: asked.vxlan_port,
+    let environment = asked.places.environment()?;
+    let agent = asked.agent.resolve(&environment.text);
+    let agent = agent.map_err(|why| InstallError::Content {
+        path: environment.path,
+        why,
+    })?;
+    let vxlan = (agent.backend != Backend::Direct).then_some(vxlan::Wanted {
+        vni: agent.vni,
+        port: agent.vxlan_port,
     });
-    let has_direct = asked.backend != Backend::Vxlan;
+    let has_direct = agent.backend != Backend::Vxlan;
     let checks = [
         ("kernel", vec![kernel::version()]),
         (
             "kernel",
-            kernel::features(&asked.nft, &places.run_dir, vxlan),
+            kernel::features(&agent.nft, &places.run_dir, vxlan),
         ),
         ("sysctl", sysctls::find(&places)),
         ("mtu", underlay::find(vxlan.is_some())),
         ("vxlan", vxlan.map(vxlan::find).unwrap_or_default()),
         (
             "port",
-            listeners::find(&places.run_dir, asked.metrics_addr, asked.health_addr),
+            listeners::find(&places.run_dir, agent.metrics_addr, agent.health_addr),
         ),
         (
             "firewall",

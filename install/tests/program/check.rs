@@ -77,6 +77,40 @@ fn flannel_s_device() {
     assert_eq!(complaints, [""; 0]);
 }
 
+/// As the agent of this machine, which gets its flags from there.
+#[test]
+fn what_the_agent_s_environment_file_says() {
+    let node = machine();
+    let environment = "/etc/tweed/agent.env";
+    node.write(environment, "TWEED_VXLAN_PORT=4789\nTWEED_VNI=42\n");
+    let device = |vni, port| {
+        format!("ip link add foreign type vxlan id {vni} dstport {port} dev eth0 nolearning")
+    };
+    assert_eq!(complaints(&node, &device(1, 8472), &[]), (vec![], true));
+    let parts = ["foreign has VNI 42 on UDP port 4789"];
+    complains(&node, &device(42, 4789), &[], "error vxlan", &parts);
+    let words = ["--vni", "43"];
+    assert_eq!(complaints(&node, &device(42, 4789), &words), (vec![], true));
+
+    node.write(
+        environment,
+        "TWEED_BACKEND=direct\nTWEED_METRICS_ADDR=198.51.100.1:9116\n",
+    );
+    let prepare = "ip link set eth0 mtu 1300";
+    let parts = ["cannot listen on 198.51.100.1:9116"];
+    complains(&node, prepare, &[], "warning port", &parts);
+
+    node.write(environment, "TWEED_VXLAN_PORT=0\n");
+    let error = node.run_after(UPLINK, &["check"]).fails();
+    for part in [
+        environment,
+        "'0' for '--vxlan-port <PORT>'",
+        "does not start",
+    ] {
+        assert!(error.contains(part), "{part} is not in {error}");
+    }
+}
+
 #[test]
 fn tweed_s_own_device_is_no_obstacle_to_tweed() {
     let prepare = "ip link add tweed.1 type vxlan id 1 dstport 8472 local 192.0.2.11 nolearning

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use clap::CommandFactory as _;
+use tweed_agent::config::Flags;
 use tweed_install::cli::Cli;
 
 #[test]
@@ -40,4 +41,31 @@ fn every_flag_has_a_variable_of_its_name() {
         let expected = format!("TWEED_{}", long.replace('-', "_").to_uppercase());
         assert_eq!(flag.get_env().unwrap().to_str(), Some(expected.as_str()));
     }
+}
+
+/// Where a flag of both is not given, both have to use the same.
+#[test]
+fn what_check_takes_of_the_agent_has_the_agent_s_variables_and_defaults() {
+    let agent = Flags::command();
+    let command = Cli::command();
+    let check = command.find_subcommand("check").unwrap();
+    let mut of_both = 0;
+    for flag in check.get_arguments() {
+        let of_agent = |other: &&clap::Arg| other.get_long() == flag.get_long();
+        let Some(other) = agent.get_arguments().find(of_agent) else {
+            continue;
+        };
+        assert_eq!(flag.get_env(), other.get_env());
+        let [default] = other.get_default_values() else {
+            continue;
+        };
+        of_both += 1;
+        let help = flag.get_help().unwrap().to_string();
+        let told = help.ends_with(&format!("or {}", default.to_str().unwrap()));
+        assert!(
+            told || flag.get_default_values() == other.get_default_values(),
+            "{help}"
+        );
+    }
+    assert!(of_both > 5, "{of_both}");
 }
