@@ -8,6 +8,10 @@ use std::path::{Path, PathBuf};
 
 use tweed_core::problem::{Problem, ProblemKind};
 
+/// What follows if the reference plugin `loopback` is not in the runtime's folder. CRI-O brings
+/// up `lo` by itself.
+pub const WITHOUT_LOOPBACK: &str = "containerd starts no pod without this reference plugin, unless \
+    its config has use_internal_loopback = true";
 /// As many links as the kernel follows for one path.
 const LINKS_MAX: usize = 40;
 

@@ -13,10 +13,7 @@ const ANY_EXECUTE: u32 = 0o111;
 /// Reference plugins that are used with tweed, and what does not work without.
 const REFERENCE: [(&str, &str); 2] = [
     ("portmap", "hostPort does nothing"),
-    (
-        "loopback",
-        "runtimes that set up a pod's lo by a plugin (CRI-O; containerd unless told otherwise) start no pod",
-    ),
+    ("loopback", cni_plugins::WITHOUT_LOOPBACK),
 ];
 
 pub(super) fn find(bin_dir: &Path) -> Vec<Outcome> {

@@ -143,6 +143,8 @@ impl Publisher {
         self.had_plugin |= has_plugin;
         let mut problems = problems::of_plugins(&self.bin_dir, &answers, self.had_plugin);
         problems.extend(cni_configs::problems(&self.conf_dir, CONFLIST));
+        let notes = problems::of_loopback(&self.bin_dir);
+        board.set_notes(Reporter::Publish, notes.into_iter().collect());
         let may_write = self.was_ready() || board.ready_but_for(Reporter::Publish);
         if let Some(network) = network.filter(|_| may_write) {
             problems.extend(self.let_pods_in(network, &answers, metrics).err());

@@ -1,6 +1,7 @@
 //! What can be wrong with the files and the plugins: pure functions.
 
 use std::path::Path;
+use std::{fs, io::ErrorKind};
 
 use tweed_core::atomic_file::ReplaceError;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
@@ -93,6 +94,20 @@ fn unusable(path: &Path, why: &str) -> Problem {
         path.display().to_string(),
         format!("this CNI plugin does not answer VERSION as it should: {why}"),
     )
+}
+
+/// What to know where the reference plugin `loopback` is missing: the node is ready, and no pod
+/// starts if its runtime is one that needs it. A link may lead to what only the runtime sees.
+pub(super) fn of_loopback(bin_dir: &Path) -> Option<String> {
+    let path = bin_dir.join("loopback");
+    let is_missing = fs::symlink_metadata(&path).is_err_and(|e| e.kind() == ErrorKind::NotFound);
+    is_missing.then(|| {
+        format!(
+            "{} does not exist: {}",
+            path.display(),
+            cni_plugins::WITHOUT_LOOPBACK
+        )
+    })
 }
 
 /// A file that cannot be written, in the folder that `flag` names.

@@ -212,6 +212,28 @@ fn a_node_whose_plugin_has_been_removed_is_not_ready_until_it_is_back() {
     assert!(is_ready());
 }
 
+#[test]
+fn a_missing_loopback_plugin_is_a_note() {
+    let node = Node::new();
+    std::fs::create_dir(node.path("bin")).unwrap();
+    let mut publisher = node.publisher("boot-1");
+    let mut notes = || {
+        node.publish(&mut publisher, Some(&network(1450)));
+        let status = node.board.status(Instant::now());
+        assert!(status.ready());
+        status.notes
+    };
+    let missing = notes();
+    let [note] = missing.as_slice() else {
+        panic!("{missing:?}");
+    };
+    assert!(note.contains("bin/loopback does not exist"), "{note}");
+    assert!(note.contains("containerd"), "{note}");
+    // What it leads to may be seen by the runtime alone.
+    std::os::unix::fs::symlink("/nowhere/loopback", node.path("bin/loopback")).unwrap();
+    assert_eq!(notes(), [""; 0]);
+}
+
 /// As one that was built for another machine, or was cut off when it was copied.
 #[test]
 fn a_node_whose_plugin_does_not_run_is_not_ready_until_it_does() {

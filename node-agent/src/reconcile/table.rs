@@ -13,6 +13,7 @@ use super::schedule::{Due, ResyncTarget};
 use super::{Reconcilers, target::Target};
 use crate::judgements::Verdict;
 use crate::policy::index::PolicyIndex;
+use crate::serve::status::Reporter;
 use crate::services::index::ServiceIndex;
 
 impl Reconcilers {
@@ -242,7 +243,7 @@ impl Reconcilers {
         let of_policies = policies.iter().flat_map(|index| index.absent());
         let of_services = services.iter().flat_map(|index| index.absent());
         let notes = of_policies.chain(of_services);
-        self.board.set_notes(notes.collect());
+        self.board.set_notes(Reporter::Pass, notes.collect());
         outcome
     }
 

@@ -56,7 +56,7 @@ pub struct StatusBoard {
 struct Inner {
     problems: BTreeMap<Reporter, Vec<Problem>>,
     log: ProblemLog,
-    notes: Vec<String>,
+    notes: BTreeMap<Reporter, Vec<String>>,
     last_heartbeat: Instant,
     readiness_since: Instant,
     own_uid: String,
@@ -111,7 +111,7 @@ impl StatusBoard {
             inner: Mutex::new(Inner {
                 problems: BTreeMap::from([(Reporter::Pass, vec![starting])]),
                 log,
-                notes: Vec::new(),
+                notes: BTreeMap::new(),
                 last_heartbeat: now,
                 readiness_since: now,
                 own_uid: String::new(),
@@ -171,9 +171,10 @@ impl StatusBoard {
         }
     }
 
-    /// Replaces what is no problem, and should be known all the same.
-    pub fn set_notes(&self, notes: Vec<String>) {
-        self.inner().notes = notes;
+    /// Replaces what one reporter has to say that is no problem, and should be known all the
+    /// same.
+    pub fn set_notes(&self, reporter: Reporter, notes: Vec<String>) {
+        self.inner().notes.insert(reporter, notes);
     }
 
     /// Sets the UID of the own Node; empty if the source has none. Listeners are
@@ -251,7 +252,7 @@ fn status(inner: &Inner, now: Instant) -> Status {
     problems.dedup_by(|a, b| identity(a) == identity(b));
     Status {
         problems,
-        notes: inner.notes.clone(),
+        notes: inner.notes.values().flatten().cloned().collect(),
         unchanged_for: now.saturating_duration_since(inner.readiness_since),
     }
 }

@@ -96,14 +96,15 @@ fn what_is_no_problem_is_a_note() {
             .board
             .report(Reporter::Pass, Vec::new(), Instant::now());
         let note = "the API server has no such kind".to_owned();
-        server.board.set_notes(vec![note]);
+        server.board.set_notes(Reporter::Pass, vec![note]);
+        server.board.set_notes(Reporter::Publish, Vec::new());
         let body = get(server.health_addr, "/readyz").await;
         assert!(body.starts_with("HTTP/1.1 200 "), "{body}");
         assert!(
             body.ends_with(" s\nnote: the API server has no such kind\n"),
             "{body}"
         );
-        server.board.set_notes(Vec::new());
+        server.board.set_notes(Reporter::Pass, Vec::new());
         let body = get(server.health_addr, "/readyz").await;
         assert!(!body.contains("note: "), "{body}");
     });
