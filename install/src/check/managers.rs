@@ -1,6 +1,8 @@
 //! Programs that manage the machine's links and routes, and may change those of
 //! tweed.
 
+mod networkd;
+
 use std::fs;
 
 use tweed_core::problem::{Problem, ProblemKind};
@@ -43,13 +45,15 @@ const DHCPCD_CONFIG: &str = "/etc/dhcpcd.conf";
 pub(super) fn find(places: &Places) -> Vec<Outcome> {
     let network_manager =
         settings(&NETWORK_MANAGER, places).map(|text| judge_network_manager(&text));
-    let networkd = settings(&NETWORKD, places).map(|text| judge_networkd(&text));
+    let networkd =
+        settings(&NETWORKD, places).map(|text| [judge_networkd(&text), networkd::find(places)]);
     let runs = |path: &&str| places.on_host(path).exists();
     let dhcpcd = DHCPCD_RUNNING.iter().any(runs).then(|| {
         let text = fs::read_to_string(places.on_host(DHCPCD_CONFIG));
         judge_dhcpcd(&text.unwrap_or_default())
     });
-    let found = network_manager.into_iter().chain(networkd);
+    let found = network_manager.into_iter();
+    let found = found.chain(networkd.into_iter().flatten());
     found.chain(dhcpcd).collect()
 }
 
