@@ -6,8 +6,9 @@
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use serde_json::Value;
-use tweed_cni::{CniError, Config, RuntimeConfig};
+use tweed_cni::{CniError, Config};
 use tweed_core::agent_socket::message::MAX_WAIT;
+use tweed_core::mac::Mac;
 use tweed_core::mtu::{KERNEL_MAX, KERNEL_MIN, VXLAN_OVER_IPV4, VXLAN_OVER_IPV6};
 use tweed_ipam::plugin::{open_store, run_dir};
 use tweed_ipam::store::Store;
@@ -85,8 +86,8 @@ pub struct Settings {
     pub policy_wait: Duration,
     /// A file that must exist before an ADD is served.
     pub ready_file: Option<PathBuf>,
-    /// What the runtime requests for this attachment.
-    pub runtime: RuntimeConfig,
+    /// The MAC that is requested for the pod's end in the config.
+    pub mac: Option<Mac>,
 }
 
 impl Settings {
@@ -102,7 +103,7 @@ impl Settings {
             default_route: default_route(config)?,
             policy_wait: policy_wait(config)?,
             ready_file: path(config, "readyFile")?,
-            runtime: config.runtime_config()?,
+            mac: config.requested_mac()?,
         })
     }
 }

@@ -194,13 +194,27 @@ impl Config {
         if !capability.is_empty() {
             return Ok(capability);
         }
-        let cni = self.key("args").and_then(|args| args.get("cni"));
-        let requested = ips("args.cni.ips", cni.and_then(|cni| cni.get("ips")))?;
+        let requested = ips("args.cni.ips", self.cni_arg("ips"))?;
         Ok(if requested.is_empty() {
             args.ips.clone()
         } else {
             requested
         })
+    }
+
+    /// The MAC that is requested for the pod's end: `runtimeConfig.mac`, else
+    /// `args.cni.mac`, as in the reference plugins. Before that of `CNI_ARGS`.
+    ///
+    /// # Errors
+    /// Code 7, naming the key whose value is no unicast MAC.
+    pub fn requested_mac(&self) -> Result<Option<Mac>, CniError> {
+        let of_args = mac("args.cni.mac", self.cni_arg("mac"))?;
+        Ok(self.runtime_config()?.mac.or(of_args))
+    }
+
+    /// A key of `args.cni`.
+    fn cni_arg(&self, key: &str) -> Option<&Value> {
+        self.key("args")?.get("cni")?.get(key)
     }
 
     /// The result of the plugins before this one (ADD), or of the whole chain (CHECK,

@@ -59,9 +59,10 @@ impl Plugin for Reader {
     fn add(&mut self, request: &Request<'_>, target: &Target) -> Result<AddResult, CniError> {
         let config = &request.config;
         unknown_keys(config).for_each(drop);
-        let settings = Settings::read(config)?;
-        let ip_ranges = settings.runtime.ip_ranges.as_ref();
-        let ipam = IpamConfig::parse(&config.ipam()?, ip_ranges).map_err(CniError::config)?;
+        Settings::read(config)?;
+        let ip_ranges = config.runtime_config()?.ip_ranges;
+        let ipam =
+            IpamConfig::parse(&config.ipam()?, ip_ranges.as_ref()).map_err(CniError::config)?;
         ipam.ranges.iter().for_each(check_set);
         config.requested_ips(&target.args)?;
         assert_eq!(target.attachment.id().len(), 64);

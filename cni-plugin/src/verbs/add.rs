@@ -43,7 +43,7 @@ pub fn add<K: Kernel, D: Delegate>(
         ));
     }
     let before = request.config.prev_result()?.unwrap_or_default();
-    let pod_mac = settings.runtime.mac.or(target.args.mac);
+    let pod_mac = settings.mac.or(target.args.mac);
     let pod_mac = pod_mac.unwrap_or_else(|| target.attachment.pod_mac());
     tweed.kernel.open_pod(target.netns.as_ref())?;
 

@@ -137,7 +137,7 @@ fn asked_for_addresses_are_ranked() {
 
 #[test]
 fn a_mac_of_the_runtime_is_checked() {
-    let mac = |text: &str| config(text).runtime_config().map(|r| r.mac);
+    let mac = |text: &str| config(text).requested_mac();
     assert_eq!(
         mac(r#","runtimeConfig":{"mac":"02:00:00:00:00:01"}"#),
         Ok(Some(Mac([2, 0, 0, 0, 0, 1])))
@@ -152,5 +152,14 @@ fn a_mac_of_the_runtime_is_checked() {
         let error = mac(&format!(r#","runtimeConfig":{{"mac":{bad}}}"#)).unwrap_err();
         assert_eq!(error.code, 7, "{bad}");
         assert!(error.msg.starts_with("runtimeConfig.mac: "), "{error}");
+        let error = mac(&format!(r#","args":{{"cni":{{"mac":{bad}}}}}"#)).unwrap_err();
+        assert_eq!(error.code, 7, "{bad}");
+        assert!(error.msg.starts_with("args.cni.mac: "), "{error}");
     }
+    let both = |first: &str| {
+        let args = r#""args":{"cni":{"mac":"02:00:00:00:00:02"}}"#;
+        mac(&format!(r#","runtimeConfig":{{"mac":"{first}"}},{args}"#))
+    };
+    assert_eq!(both(""), Ok(Some(Mac([2, 0, 0, 0, 0, 2]))));
+    assert_eq!(both("02:00:00:00:00:01"), Ok(Some(Mac([2, 0, 0, 0, 0, 1]))));
 }

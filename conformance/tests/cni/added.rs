@@ -242,6 +242,7 @@ fn one_family_leaves_the_other_alone() {
 fn a_requested_mac_is_used() {
     for (key, value) in [
         ("runtimeConfig", json!({ "mac": "02:00:5e:10:00:01" })),
+        ("args", json!({ "cni": { "mac": "02:00:5e:10:00:01" } })),
         ("env", json!("MAC=02:00:5e:10:00:01")),
     ] {
         let fixture = Fixture::tweed();
