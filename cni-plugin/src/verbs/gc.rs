@@ -111,14 +111,19 @@ impl<K: Kernel, D: Delegate> Removal for Unused<'_, '_, K, D> {
     }
 }
 
-/// Whether the record's link was in this network namespace and is gone. The kernel is
-/// asked for each record, while the store is locked: an older list of links would lack
-/// those of ADDs that have ended since.
+/// Whether the record's link was in this network namespace and is gone, also under another
+/// name. The kernel is asked for each record, while the store is locked: an older list of
+/// links would lack those of ADDs that have ended since.
 pub(crate) fn is_link_gone(kernel: &mut impl Kernel, record: &Record) -> bool {
     let is_own = |netns| netns::own().is_ok_and(|own| own == netns);
     let link = record.link.as_deref();
     record.host_netns.is_none_or(is_own)
         && link.is_some_and(|name| matches!(kernel.host_link(name), Ok(None)))
+        && kernel.host_links().is_ok_and(|links| {
+            let attachment = record.attachment();
+            let mut links = links.iter();
+            !links.any(|link| ownership::is_renamed(link, &attachment))
+        })
 }
 
 fn detach<K: Kernel, D: Delegate>(

@@ -12,7 +12,7 @@ subjects! {
     all: a_listed_attachment_stays, an_empty_store_is_success;
     tweed: an_unlisted_attachment_is_removed, an_empty_list_frees_all, the_older_key_is_accepted,
         the_newer_key_wins, without_a_list_live_attachments_stay, null_counts_as_no_list,
-        without_a_list_dead_attachments_are_freed, another_network_is_left_alone,
+        without_a_list_dead_attachments_are_freed, without_a_list_a_renamed_link_keeps_its_attachment, another_network_is_left_alone,
         foreign_links_are_left_alone, foreign_files_are_left_alone,
         a_leaked_link_is_deleted, a_claim_whose_record_was_removed_goes_with_its_link, a_listed_link_without_a_record_stays,
         another_interface_of_the_container_is_not_listed_with_it,
@@ -127,6 +127,24 @@ fn without_a_list_dead_attachments_are_freed(fixture: &Fixture) {
     assert_eq!(fixture.reserved().len(), 1);
     assert_silent(&fixture.run(&PluginCall::new("GC").config(&fixture.config())));
     fixture.assert_nothing_left(&before);
+}
+
+/// The pod still has the address.
+fn without_a_list_a_renamed_link_keeps_its_attachment(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let kept = fixture.add(&pod);
+    let name = kept.host_link();
+    let rename = |from: &str, to: &str| {
+        let lines = [
+            format!("link set {from} down"),
+            format!("link set {from} name {to}"),
+        ];
+        fixture.node.netns().ip(lines).unwrap();
+    };
+    rename(name, "away0");
+    assert_silent(&fixture.run(&PluginCall::new("GC").config(&fixture.config())));
+    assert_eq!(fixture.reserved(), [kept.address().unwrap()].into());
+    rename("away0", name);
 }
 
 fn another_network_is_left_alone(fixture: &Fixture) {

@@ -89,6 +89,28 @@ fn what_is_broken_of_a_pod_comes_back() {
     agent.ready();
 }
 
+/// Its address stays the pod's, which still runs.
+#[test]
+fn a_renamed_link_of_a_pod_gets_its_name_back() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    let pod = Pod::add(&node, "c1", "10.0.1.5");
+    agent.passes();
+    let repaired = agent.drift_repaired();
+    // Before Linux 6.2 no link that is up can be renamed.
+    let link = &pod.link;
+    ip(&format!("link set {link} down"));
+    ip(&format!("link set {link} name mine"));
+    eventually(|| match agent.drift_repaired() > repaired {
+        true => pod.whole(),
+        false => Err("it was not noticed".to_owned()),
+    });
+    assert!(pod.record().is_some());
+    agent.ready();
+}
+
 #[test]
 fn routes_to_pods_follow_the_underlay_s_address() {
     let node = Node::new();

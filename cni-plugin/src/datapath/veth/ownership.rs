@@ -29,6 +29,13 @@ pub fn has_alias(link: &Link, attachment: &Attachment) -> bool {
     key_of(link) == Some(&alias_key(attachment))
 }
 
+/// Whether a link is the host end of this attachment, whatever its name: it has the group
+/// and the alias.
+#[must_use]
+pub fn is_renamed(link: &Link, attachment: &Attachment) -> bool {
+    link.group == LINK_GROUP && has_alias(link, attachment)
+}
+
 /// Whether a link is the host end of some attachment of this network.
 #[must_use]
 pub fn is_of_network(link: &Link, network: &NetworkName) -> bool {

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use nix::errno::Errno;
 use tweed_core::mac::Mac;
-use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_netlink::Error;
 use tweed_netlink::route::{self, Route};
 use tweed_planner::overlay::desired::{ROUTE_PROTOCOL, RouteKey};
@@ -160,6 +161,17 @@ impl Change {
                 .with_cure(format!(
                     "`{}` shows it: once it is removed, tweed adds its own",
                     show(destination)
+                ))
+            }
+            Self::RenameLink { name, .. } if error.errno() == Some(Errno::EBUSY) => {
+                let link = &error.object;
+                let message = format!(
+                    "somebody has renamed {name} to {link}, and this kernel renames no link that is up"
+                );
+                let problem = Problem::new(ProblemKind::WriteRefused, link, message);
+                problem.with_effect(Effect::Warning).with_cure(format!(
+                    "run `ip link set {link} down && ip link set {link} name {name}`: tweed then \
+                     sets it up again"
                 ))
             }
             _ => Problem::new(ProblemKind::WriteRefused, &error.object, error.to_string()),

@@ -26,12 +26,22 @@ pub(super) fn is_kept(record: &Record) -> bool {
 }
 
 /// The host end of the record's link: it has the name, which is a hash of the
-/// attachment, and the group or the alias.
+/// attachment, and the group or the alias. Where no link has the name, somebody may have
+/// renamed it: then it has both.
 pub(super) fn link_of<'a>(record: &Record, mirror: &'a Mirror) -> Option<&'a Link> {
-    let link = mirror.link(record.link.as_deref()?)?;
-    let alias = link.alias.as_deref().unwrap_or_default();
-    let has_alias = alias.split(' ').next() == Some(&alias_key(&record.attachment()));
-    (owned::is_in_group(link) || has_alias).then_some(link)
+    let name = record.link.as_deref()?;
+    let key = alias_key(&record.attachment());
+    let has_alias = |link: &Link| {
+        let alias = link.alias.as_deref().unwrap_or_default();
+        alias.split(' ').next() == Some(&key)
+    };
+    match mirror.link(name) {
+        Some(link) => (owned::is_in_group(link) || has_alias(link)).then_some(link),
+        None => {
+            let mut links = mirror.links.values();
+            links.find(|link| link.group == LINK_GROUP && has_alias(link))
+        }
+    }
 }
 
 /// The keys of the record's routes.
@@ -52,6 +62,10 @@ pub(super) fn diff(
     sources: &BTreeMap<Family, IpAddr>,
 ) -> Vec<Change> {
     let mut changes = Vec::new();
+    if let Some(name) = record.link.clone().filter(|name| *name != link.name) {
+        let index = link.index;
+        changes.push(Change::RenameLink { index, name });
+    }
     if link.group != LINK_GROUP {
         let (index, group) = (link.index, LINK_GROUP);
         changes.push(Change::SetLinkGroup { index, group });
@@ -261,6 +275,48 @@ pub(super) mod tests {
             assert_eq!(mirror.links[&LINK].group, 116);
             assert_eq!(write(&mut mirror, &sources()), vec![]);
         }
+    }
+
+    #[test]
+    fn a_link_that_was_renamed_is_known_by_group_and_alias_and_gets_its_name_back() {
+        let name = record().link.unwrap();
+        let renamed = |group, alias: &str| {
+            let mut mirror = mirror();
+            write(&mut mirror, &sources());
+            let link = mirror.links.get_mut(&LINK).unwrap();
+            (link.name, link.group) = ("mine".to_owned(), group);
+            link.alias = Some(alias.to_owned());
+            mirror
+        };
+        let mut mirror = renamed(LINK_GROUP, "tweed:tweed/c1/eth0 default/web");
+        let changes = write(&mut mirror, &sources());
+        let index = LINK;
+        assert_eq!(
+            changes,
+            [Change::RenameLink {
+                index,
+                name: name.clone()
+            }]
+        );
+        assert_eq!(mirror.links[&LINK].name, name);
+        for (group, alias) in [
+            (0, "tweed:tweed/c1/eth0"),
+            (117, "tweed:tweed/c1/eth0"),
+            (LINK_GROUP, "tweed:tweed/c2/eth0"),
+            (LINK_GROUP, "mine"),
+        ] {
+            let mirror = renamed(group, alias);
+            assert!(link_of(&record(), &mirror).is_none(), "{alias} in {group}");
+        }
+        // A foreign link has its name.
+        let mut mirror = renamed(LINK_GROUP, "tweed:tweed/c1/eth0");
+        let foreign = Link {
+            index: 11,
+            name,
+            ..Link::default()
+        };
+        mirror.links.insert(foreign.index, foreign);
+        assert!(link_of(&record(), &mirror).is_none());
     }
 
     #[test]

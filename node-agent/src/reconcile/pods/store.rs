@@ -192,7 +192,12 @@ impl NetworkStore {
             _ if record.ipam.is_some() => false,
             (State::Adding { .. }, _) => self.store.is_abandoned(record),
             (State::Live, Some(link)) => {
-                self.link_seen && kernel.mirror().link(link).is_none() && is_here(record)
+                let mirror = kernel.mirror();
+                let is_missing = mirror.link(link).is_none();
+                self.link_seen
+                    && is_missing
+                    && plan::link_of(record, mirror).is_none()
+                    && is_here(record)
             }
             (State::Live, None) => false,
             (State::Deleting, _) => unchanged,
@@ -206,7 +211,11 @@ impl NetworkStore {
             let name = record.link.clone();
             let name = name.unwrap_or_else(|| record.attachment().link_name());
             // Not from the mirror, which may be older than the record.
-            link_seen && is_here(record) && matches!(kernel.borrow_mut().has_link(&name), Ok(false))
+            let mut kernel = kernel.borrow_mut();
+            link_seen
+                && is_here(record)
+                && matches!(kernel.has_link(&name), Ok(false))
+                && matches!(is_renamed(&mut kernel, record), Ok(false))
         };
         let detach = |entry: &Entry| detach(&mut kernel.borrow_mut(), entry);
         match sweep::sweep(&self.store, LOCK_WAIT, link_gone, detach) {
@@ -230,6 +239,13 @@ impl NetworkStore {
 fn is_here(record: &Record) -> bool {
     let is_own = |netns| netns::own().is_ok_and(|own| own == netns);
     record.host_netns.is_none_or(is_own)
+}
+
+/// Whether the pod's link is there under another name.
+fn is_renamed(kernel: &mut Kernel, record: &Record) -> Result<bool, Error> {
+    kernel.read_notifications()?;
+    kernel.refresh()?;
+    Ok(plan::link_of(record, kernel.mirror()).is_some())
 }
 
 fn is_older(time: SystemTime, age: Duration) -> bool {
