@@ -284,9 +284,16 @@ fn append(route: &Route) -> Request {
     Request::append("add route", route.to_string(), NewRoute(route.message()))
 }
 
-/// Deletes a route, only if it agrees with all that `route` says.
+/// Deletes a route, only if it agrees with all that `route` says. To the kernel, a deletion
+/// without a metric is one of any metric: IPv6 is told its default, and IPv4 has none to be
+/// told. There a route of another metric goes, alike in all else and so of the same
+/// protocol, if the one without has gone already.
 pub fn delete(route: &Route) -> Request {
     let mut message = route.message();
+    if route.metric == 0 && route.destination.is_ipv6() {
+        let metric = RouteAttribute::Priority(IPV6_DEFAULT_METRIC);
+        message.attributes.push(metric);
+    }
     if route.kind == Kind::Unicast && route.gateway.is_none() && !route.link_scope {
         message.header.scope = RouteScope::NoWhere;
     }

@@ -142,6 +142,30 @@ fn a_replacement_touches_no_route_of_others_with_the_key() {
 }
 
 #[test]
+fn a_deletion_takes_the_route_of_its_metric() {
+    let (mut socket, index) = new_network();
+    for (gateway, destination) in [("192.0.2.8", "10.1.0.0/24"), ("2001:db8::8", "fd01::/64")] {
+        let default = via(gateway, destination, index);
+        let with_metric = |metric| Route {
+            metric,
+            ..default.clone()
+        };
+        let (first, last) = (with_metric(10), with_metric(2000));
+        for route in [&first, &default, &last] {
+            socket.execute(&route::add(route)).unwrap();
+        }
+        let mut delete = |route, left: &[&Route]| {
+            socket.execute(&route::delete(route)).unwrap();
+            let found = route::list(&mut socket, Some(116)).unwrap();
+            assert_eq!(found.iter().collect::<Vec<_>>(), left);
+        };
+        delete(&default, &[&first, &last]);
+        delete(&last, &[&first]);
+        delete(&first, &[]);
+    }
+}
+
+#[test]
 fn the_way_to_an_address_is_the_entry_of_the_table() {
     let (mut socket, index) = new_network();
     see("ip route add 10.1.0.0/16 via 192.0.2.9");
