@@ -224,6 +224,26 @@ fn on_k3s_the_chart_mounts_what_the_overlay_does() {
 
 #[test]
 #[ignore = "needs helm: conformance/setup.sh e2e"]
+fn where_and_how_pods_run_is_what_the_values_say() {
+    let term = json!({ "key": "pool", "operator": "NotIn", "values": ["external"] });
+    let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution":
+        { "nodeSelectorTerms": [{ "matchExpressions": [term] }] } } });
+    let values = json!({
+        "affinity": affinity,
+        "nodeSelector": { "kubernetes.io/os": "linux", "pool": "own" },
+        "tolerations": [{ "key": "a", "operator": "Exists" }],
+        "priorityClassName": "mine",
+    });
+    let rendered = objects(&render_with(&values).unwrap());
+    let pod = &rendered["DaemonSet kube-system/tweed"]["spec"]["template"]["spec"];
+    for key in ["affinity", "tolerations", "priorityClassName"] {
+        assert_eq!(pod[key], values[key], "{key}");
+    }
+    assert_eq!(pod["nodeSelector"]["pool"], "own");
+}
+
+#[test]
+#[ignore = "needs helm: conformance/setup.sh e2e"]
 fn what_values_yaml_shows_as_empty_leaves_the_agents_default() {
     let agent = agent(&json!({ "agent": { "clusterCidr": [] } }));
     let env = agent["env"].as_array().unwrap();
