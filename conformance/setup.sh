@@ -13,8 +13,8 @@
 #                                   for `make e2e-full`: the conformance suite of
 #                                   network-policy-api
 #   conformance/setup.sh previous   for `make e2e`: the version that upgrades start from
-#   conformance/setup.sh bench      for `make bench`: the same, and flannel's daemon, which
-#                                   it measures beside tweed
+#   conformance/setup.sh bench      for `make bench`: what `test` has, flannel's daemon and
+#                                   kube-router, which it measures beside tweed
 #   conformance/setup.sh kernels    for `make kernels`: Debian's kernels and QEMU, only unpacked
 #   conformance/setup.sh cross ARCH for `make build ARCH=…`: what compiles programs for another
 #                                   processor and runs them, only unpacked; `kernels ARCH` has
@@ -95,6 +95,7 @@ tests() {
 
 bench() {
     tests
+    peer_programs | install_packages
     build_peers
 }
 

@@ -47,6 +47,12 @@ chrt      util-linux    real-time priority for what takes the time
 LIST
 }
 
+peer_programs() {
+    cat <<'LIST'
+ipset     ipset         the sets of kube-router's policies
+LIST
+}
+
 # Reads such a list and installs what is missing.
 install_packages() {
     local program package why missing=()

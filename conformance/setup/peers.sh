@@ -5,6 +5,9 @@ build_peers() {
     # One of its backends, which is not used here, has a package in C.
     cgo=1 build_programs flanneld 4 "$conformance/peers" "$tools/bin" '-s -w' \
         flanneld=github.com/flannel-io/flannel
+    # Its module has one version only.
+    build_programs kube-router 4 "$conformance/kube-router" "$tools/bin" '-s -w' \
+        kube-router=github.com/cloudnativelabs/kube-router/v2/cmd/kube-router
 }
 
 # The plugin's own module has no version that can be downloaded; the reference plugins
