@@ -288,18 +288,42 @@ fn an_interrupted_run_leaves_nothing() {
 #[test]
 fn policies_are_loaded_changed_and_paid_for() {
     let tables = tables("policies", &[]);
-    let rows = rows(&tables, "By policies and pods");
-    for name in [
-        "kernel memory of it, MiB",
-        "agent's start to in force, ms",
-        "a peer goes, event to packet, p99, ms",
-        "a policy comes, event to packet, p50, ms",
-        "packet of a new flow ÷ without policies",
-        "ADD, p99 ÷ without policies",
+    let mut engines = vec!["tweed"];
+    if Programs::find().unwrap().tool("kube-router").is_ok() {
+        engines.push("kube-router");
+    }
+    let everyone = [&engines[..], &["without policies"]].concat();
+    for size in [
+        "2 policies, 5 pods",
+        "4 policies, 10 pods",
+        "6 policies, 20 pods",
     ] {
-        let row = rows.iter().find(|row| row[0] == name);
-        let row = row.unwrap_or_else(|| panic!("no {name}"));
-        assert!(row[1..].iter().all(|cell| cell != "–"), "{row:?}");
+        let rows = rows(&tables, size);
+        let subjects = ["", "tweed", "kube-router", "without policies"];
+        assert_eq!(rows[0], subjects);
+        for (name, measured) in [
+            ("start to in force, ms", &engines[..]),
+            ("a peer goes, event to packet, p99, ms", &engines[..]),
+            ("a policy comes, event to packet, p50, ms", &engines[..]),
+            ("a new pod is open to all for, p50, ms", &engines[..]),
+            ("peak memory, MiB", &engines[..]),
+            ("packet of a new flow, ns", &everyone[..]),
+            ("packet of a new flow ÷ without policies", &engines[..]),
+            ("ADD, p99, ms", &["tweed", "without policies"]),
+            ("ADD, p99 ÷ without policies", &["tweed"]),
+        ] {
+            let row = rows.iter().find(|row| row[0] == name);
+            let row = row.unwrap_or_else(|| panic!("no {name} in {rows:?}"));
+            for (subject, cell) in subjects.iter().zip(*row).skip(1) {
+                match measured.contains(subject) {
+                    true => assert!(are_measured(name, std::slice::from_ref(cell)), "{row:?}"),
+                    false => assert_eq!(cell, "–", "{row:?}"),
+                }
+            }
+        }
+        // The rest is noise at this size, but it is there.
+        let row = rows.iter().find(|row| row[0] == "kernel memory of it, MiB");
+        assert!(number(&row.unwrap()[1]).is_finite());
     }
 }
 

@@ -1,15 +1,17 @@
 //! A node with an agent over an API server of its own, and pods on it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, SysconfVar, sysconf};
 use serde_json::{Value, json};
-use tweed_lab::{Agent, AgentOptions, Node, NodeSpec, Pod, Underlay};
+use tweed_lab::{Agent, AgentOptions, Background, Node, NodeSpec, Pod, Underlay};
 
 use super::objects::{NAMESPACE, NAMESPACES, NODES, PODS, namespace, pod};
 use super::server::Server;
@@ -19,11 +21,14 @@ use crate::attach::call::Call;
 pub struct Attached {
     pub pod: Pod,
     pub address: IpAddr,
+    /// When its ADD had ended.
+    pub since: Instant,
 }
 
 /// A node. Its server has its Node and the namespace, and what is put into it.
 pub struct Host {
     // In the order in which they end.
+    peer: Option<Background>,
     agent: Option<Agent>,
     pub server: Server,
     options: AgentOptions,
@@ -58,6 +63,7 @@ impl Host {
         });
         fs::write(&kubeconfig, text.to_string()).context("the kubeconfig")?;
         let mut host = Self {
+            peer: None,
             agent: None,
             server,
             options: AgentOptions::kubernetes(&kubeconfig),
@@ -101,36 +107,100 @@ impl Host {
         Ok(())
     }
 
-    /// The process ID of the agent.
-    pub fn agent_pid(&self) -> anyhow::Result<u32> {
-        Ok(self.agent.as_ref().context("no agent")?.pid())
+    /// Starts a program of others, whose cost is measured from now on in place of the
+    /// agent's; gives the moment before.
+    pub fn start_peer<S: AsRef<OsStr>>(
+        &mut self,
+        program: &Path,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> anyhow::Result<Instant> {
+        let name = program.file_name().context("a program has a name")?;
+        let log = self.node.folder().join(name).with_extension("log");
+        let mut command = self.node.netns().command(program);
+        command.args(arguments);
+        let start = Instant::now();
+        let peer = Background::start(self.node.lab(), &mut command, &log);
+        self.peer = Some(peer.with_context(|| program.display().to_string())?);
+        Ok(start)
     }
 
-    /// The most memory that the agent ever had resident, in MiB.
+    /// Kills the program of others; the kernel keeps what it has.
+    pub fn stop_peer(&mut self) -> anyhow::Result<()> {
+        if let Some(mut peer) = self.peer.take() {
+            peer.stop(Signal::SIGKILL)?;
+        }
+        Ok(())
+    }
+
+    /// What the program of others has said last.
+    pub fn last_lines_of_peer(&self) -> String {
+        let lines = |peer: &Background| format!("; its log ends:\n{}", peer.last_lines(10));
+        self.peer.as_ref().map(lines).unwrap_or_default()
+    }
+
+    /// Whose cost is measured.
+    fn pid(&self) -> anyhow::Result<u32> {
+        let agent = self.agent.as_ref().map(Agent::pid);
+        let pid = self.peer.as_ref().map(Background::pid).or(agent);
+        pid.context("no program whose cost is measured")
+    }
+
+    /// The most memory that the program ever had resident, in MiB (`VmHWM`), without its
+    /// children.
     pub fn peak_mib(&self) -> anyhow::Result<f64> {
-        peak_mib(self.agent_pid()?)
+        mib_of(&format!("/proc/{}/status", self.pid()?), "VmHWM:")
     }
 
-    /// The CPU time of all threads of the agent.
+    /// The CPU time of the program, and of its children that have ended.
     pub fn cpu(&self) -> anyhow::Result<Duration> {
-        cpu(self.agent_pid()?)
+        let pid = self.pid()?;
+        let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid.cast_signed()))?;
+        let own: Duration = clock_gettime(clock)?.into();
+        Ok(own + cpu_of_children(pid)?)
     }
 
-    /// A pod on this node with this label.
-    fn attach(&self, name: &str, app: &str) -> anyhow::Result<Attached> {
-        let pod_name = format!("{}-{name}", self.node.name());
-        let object = pod(&pod_name, self.node.name(), app, None);
-        self.server.put(PODS, [object]);
-        let pod = Pod::new(self.node.lab(), &pod_name)?;
-        let (_, address) = self.call("ADD", &pod, &pod_name)?;
+    /// A pod of this node as the API has it.
+    pub fn object(&self, name: &str, app: &str, address: Option<IpAddr>) -> Value {
+        let mut object = pod(&self.full(name), self.node.name(), app, address);
+        object["status"]["hostIP"] = json!(self.node.address());
+        object["status"]["hostIPs"] = json!([{ "ip": self.node.address() }]);
+        object
+    }
+
+    /// The name of a pod: no other node has it.
+    pub fn full(&self, name: &str) -> String {
+        format!("{}-{name}", self.node.name())
+    }
+
+    /// A pod on this node with this label, whose address the API server is told as soon as
+    /// it is known.
+    pub fn attach(&self, name: &str, app: &str) -> anyhow::Result<Attached> {
+        self.server.put(PODS, [self.object(name, app, None)]);
+        let pod = Pod::new(self.node.lab(), &self.full(name))?;
+        let (_, address) = self.call("ADD", &pod, &self.full(name))?;
+        let since = Instant::now();
         let address = address.context("ADD gives no address")?;
-        Ok(Attached { pod, address })
+        self.server
+            .put(PODS, [self.object(name, app, Some(address))]);
+        Ok(Attached {
+            pod,
+            address,
+            since,
+        })
+    }
+
+    /// Takes a pod away again.
+    pub fn detach(&self, name: &str, attached: &Attached) -> anyhow::Result<()> {
+        self.call("DEL", &attached.pod, &self.full(name))?;
+        self.server.delete(PODS, &self.object(name, "", None));
+        Ok(())
     }
 
     /// One ADD of a pod, and its DEL; the time of the ADD.
     pub fn add_and_del(&self, pod: &Pod, name: &str) -> anyhow::Result<Duration> {
-        let (took, _) = self.call("ADD", pod, name)?;
-        self.call("DEL", pod, name)?;
+        let name = self.full(name);
+        let (took, _) = self.call("ADD", pod, &name)?;
+        self.call("DEL", pod, &name)?;
         Ok(took)
     }
 
@@ -179,11 +249,6 @@ impl Host {
     }
 }
 
-/// The most memory that a process ever had resident, in MiB (`VmHWM`).
-pub fn peak_mib(pid: u32) -> anyhow::Result<f64> {
-    mib_of(&format!("/proc/{pid}/status"), "VmHWM:")
-}
-
 /// What the kernel of the whole machine has in slabs that it cannot give back, in MiB:
 /// elements of sets are there.
 pub fn slab_mib() -> anyhow::Result<f64> {
@@ -198,8 +263,15 @@ fn mib_of(path: &str, name: &str) -> anyhow::Result<f64> {
     Ok(kib.with_context(|| format!("{name} in {path}"))? / 1024.0)
 }
 
-/// The CPU time of all threads of a process.
-pub fn cpu(pid: u32) -> anyhow::Result<Duration> {
-    let pid = Pid::from_raw(pid.cast_signed());
-    Ok(clock_gettime(ClockId::pid_cpu_clock_id(pid)?)?.into())
+/// The CPU time of the children of a process that it has waited for.
+fn cpu_of_children(pid: u32) -> anyhow::Result<Duration> {
+    let path = format!("/proc/{pid}/stat");
+    let text = fs::read_to_string(&path).context(path.clone())?;
+    // The name of the program is in brackets and may have any other character in it.
+    let (_, fields) = text.rsplit_once(") ").context(path.clone())?;
+    // In user mode and in the kernel: fields 16 and 17 of the line, of which two are cut off.
+    let ticks = fields.split(' ').skip(13).take(2).map(str::parse::<u64>);
+    let ticks: u64 = ticks.sum::<Result<_, _>>().context(path)?;
+    let a_second = sysconf(SysconfVar::CLK_TCK)?.context("no CLK_TCK")?;
+    Ok(Duration::from_secs_f64(ticks as f64 / a_second as f64))
 }

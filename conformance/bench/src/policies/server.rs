@@ -1,5 +1,6 @@
 //! An API server for any kind of object, in JSON over plain HTTP: whole lists, watches,
-//! and the selection of pods by node and by namespace, which the agent asks for.
+//! single objects, and the selection of pods by node and by namespace: what the agent, and
+//! what clients of Go ask for.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -47,6 +48,8 @@ struct Selection {
     api_version: String,
     collection: String,
     namespace: Option<String>,
+    /// Of a single object.
+    name: Option<String>,
     node: Option<String>,
 }
 
@@ -122,20 +125,29 @@ impl Selection {
     /// From the path and the query of a request.
     fn of(path: &str, query: &str) -> Self {
         let parts: Vec<&str> = path.split('/').collect();
-        let at = parts.iter().position(|part| *part == "namespaces");
-        let namespace = at.and_then(|at| parts.get(at + 1).filter(|_| parts.len() > at + 2));
+        let (api_version, rest) = match parts.as_slice() {
+            ["", "apis", group, version, rest @ ..] => (format!("{group}/{version}"), rest),
+            ["", _, version, rest @ ..] => ((*version).to_owned(), rest),
+            _ => (String::new(), &[][..]),
+        };
+        let (namespace, collection, name) = match rest {
+            ["namespaces", namespace, collection] => (Some(*namespace), *collection, None),
+            ["namespaces", namespace, collection, name] => {
+                (Some(*namespace), *collection, Some(*name))
+            }
+            [collection, name] => (None, *collection, Some(*name)),
+            // Without a collection it is about a group of the API, and there is nothing in it.
+            _ => (None, rest.first().copied().unwrap_or_default(), None),
+        };
         let node = query
             .split('&')
             .find_map(|pair| pair.strip_prefix("fieldSelector=spec.nodeName"))
             .map(|rest| rest.trim_start_matches("%3D").trim_start_matches('='));
-        let api_version = match parts.as_slice() {
-            ["", "apis", group, version, ..] => format!("{group}/{version}"),
-            _ => "v1".to_owned(),
-        };
         Self {
             api_version,
-            collection: parts.last().map(ToString::to_string).unwrap_or_default(),
-            namespace: namespace.map(ToString::to_string),
+            collection: collection.to_owned(),
+            namespace: namespace.map(ToOwned::to_owned),
+            name: name.map(ToOwned::to_owned),
             node: node.map(ToOwned::to_owned),
         }
     }
@@ -143,7 +155,11 @@ impl Selection {
     /// The kind of a list of this collection. Clients of Go read no other.
     fn list_kind(&self) -> &'static str {
         match self.collection.as_str() {
+            "endpoints" => "EndpointsList",
+            "namespaces" => "NamespaceList",
+            "networkpolicies" => "NetworkPolicyList",
             "nodes" => "NodeList",
+            "pods" => "PodList",
             "services" => "ServiceList",
             "endpointslices" => "EndpointSliceList",
             "servicecidrs" => "ServiceCIDRList",
@@ -156,7 +172,16 @@ impl Selection {
             |wanted: &Option<String>, value: &str| wanted.as_deref().is_none_or(|w| w == value);
         collection == self.collection
             && is(&self.namespace, text(object, "metadata", "namespace"))
+            && is(&self.name, text(object, "metadata", "name"))
             && is(&self.node, text(object, "spec", "nodeName"))
+    }
+}
+
+impl State {
+    fn selected(&self, selection: &Selection) -> impl Iterator<Item = &Value> {
+        let all = self.objects.iter();
+        all.filter(|((collection, _), object)| selection.contains(collection, object))
+            .map(|(_, object)| object)
     }
 }
 
@@ -193,17 +218,21 @@ impl Shared {
                 let since = value("resourceVersion").and_then(|version| version.parse().ok());
                 self.watch(selection, since.unwrap_or(FIRST))
             }
+            _ if selection.name.is_some() => self.get(&selection),
             _ => self.list(&selection),
         })
     }
 
+    fn get(&self, selection: &Selection) -> Answer {
+        match self.state().selected(selection).next() {
+            Some(object) => whole(StatusCode::OK, JSON, object.to_string()),
+            None => status(StatusCode::NOT_FOUND, "NotFound", "no such object"),
+        }
+    }
+
     fn list(&self, selection: &Selection) -> Answer {
         let state = self.state();
-        let all = state.objects.iter();
-        let items: Vec<&Value> = all
-            .filter(|((collection, _), object)| selection.contains(collection, object))
-            .map(|(_, object)| object)
-            .collect();
+        let items: Vec<&Value> = state.selected(selection).collect();
         let version = (FIRST + state.log.len()).to_string();
         let list = serde_json::json!({
             "kind": selection.list_kind(), "apiVersion": selection.api_version,
@@ -241,4 +270,55 @@ impl Shared {
 fn refuse_to_stream() -> Answer {
     let message = "sendInitialEvents is forbidden";
     status(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_a_collection_and_sometimes_an_object() {
+        let pods = "/api/v1/namespaces/bench/pods";
+        for (path, version, namespace, collection, name) in [
+            ("/api/v1/nodes", "v1", None, "nodes", None),
+            ("/api/v1/nodes/n1", "v1", None, "nodes", Some("n1")),
+            (pods, "v1", Some("bench"), "pods", None),
+            (
+                "/api/v1/namespaces/bench",
+                "v1",
+                None,
+                "namespaces",
+                Some("bench"),
+            ),
+            (
+                "/apis/networking.k8s.io/v1/namespaces/bench/networkpolicies/p1",
+                "networking.k8s.io/v1",
+                Some("bench"),
+                "networkpolicies",
+                Some("p1"),
+            ),
+            (
+                "/apis/discovery.k8s.io/v1",
+                "discovery.k8s.io/v1",
+                None,
+                "",
+                None,
+            ),
+            ("/version", "", None, "", None),
+        ] {
+            let selection = Selection::of(path, "");
+            let found = (
+                selection.api_version.as_str(),
+                selection.namespace.as_deref(),
+                selection.collection.as_str(),
+                selection.name.as_deref(),
+            );
+            assert_eq!(found, (version, namespace, collection, name), "{path}");
+        }
+        let of_node = Selection::of(
+            "/api/v1/pods",
+            "fieldSelector=spec.nodeName%3Dn1&watch=true",
+        );
+        assert_eq!(of_node.node.as_deref(), Some("n1"));
+    }
 }

@@ -136,7 +136,7 @@ impl Round {
                 let mut record = |row: &str, value| table.record(row, *at, value);
                 self.changes(served, &mut record)
                     .with_context(|| served.subject.name())?;
-                record("peak memory, MiB", served.peak_mib()?);
+                record("peak memory, MiB", served.host.peak_mib()?);
             }
         }
         self.packets(&nodes, table)?;
@@ -178,7 +178,7 @@ impl Round {
             "start to the first packet, ms",
             millis(probe.wait_open(start)?),
         );
-        record("CPU of the start, ms", millis(served.cpu()?));
+        record("CPU of the start, ms", millis(served.host.cpu()?));
         Ok(())
     }
 

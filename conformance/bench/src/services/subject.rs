@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use nix::sys::signal::Signal;
-use tweed_lab::{Background, Underlay};
+use tweed_lab::Underlay;
 
 use super::objects::CLUSTER_IPS;
 use crate::policies::host::{self, Host};
@@ -51,8 +50,6 @@ impl Subject {
 
 /// A node whose Services a subject serves.
 pub struct Served {
-    // In the order in which they end.
-    proxy: Option<Background>,
     pub host: Host,
     pub subject: Subject,
 }
@@ -65,11 +62,7 @@ impl Served {
         // nothing of it.
         let netns = host.node.netns();
         netns.ip([format!("route add unreachable {CLUSTER_IPS}")])?;
-        Ok(Self {
-            proxy: None,
-            host,
-            subject,
-        })
+        Ok(Self { host, subject })
     }
 
     /// Starts who serves; gives the moment before.
@@ -81,57 +74,36 @@ impl Served {
                 self.host.start_agent()
             }
             Subject::KubeProxy(mode) => {
-                let start = Instant::now();
-                self.proxy = Some(self.start_kube_proxy(mode)?);
-                Ok(start)
+                let program = kube_proxy()?.context("kube-proxy is not built")?;
+                let flags = self.flags_of_kube_proxy(mode);
+                self.host.start_peer(&program, flags)
             }
             Subject::OneRule | Subject::Direct => Ok(Instant::now()),
         }
     }
 
-    fn start_kube_proxy(&self, mode: &str) -> anyhow::Result<Background> {
-        let node = &self.host.node;
-        let log = node.folder().join("kube-proxy.log");
-        let program = kube_proxy()?.context("kube-proxy is not built")?;
-        let mut command = node.netns().command(program);
-        command
-            .arg(format!("--proxy-mode={mode}"))
-            .arg(format!("--kubeconfig={}", self.host.kubeconfig.display()))
-            .arg(format!("--hostname-override={}", node.name()))
-            .args(["--cluster-cidr=10.250.0.0/16", "--config-sync-period=1h"])
+    fn flags_of_kube_proxy(&self, mode: &str) -> Vec<String> {
+        let own = [
+            format!("--proxy-mode={mode}"),
+            format!("--kubeconfig={}", self.host.kubeconfig.display()),
+            format!("--hostname-override={}", self.host.node.name()),
+        ];
+        let others = [
+            "--cluster-cidr=10.250.0.0/16",
+            "--config-sync-period=1h",
             // These sysctls cannot be written in a network namespace.
-            .args([
-                "--conntrack-max-per-core=0",
-                "--conntrack-tcp-timeout-close-wait=0s",
-            ])
-            .arg("--conntrack-tcp-timeout-established=0s");
-        Background::start(node.lab(), &mut command, &log).context("kube-proxy")
-    }
-
-    fn pid(&self) -> anyhow::Result<u32> {
-        match &self.proxy {
-            Some(proxy) => Ok(proxy.pid()),
-            None => self.host.agent_pid(),
-        }
-    }
-
-    /// The CPU time of who serves.
-    pub fn cpu(&self) -> anyhow::Result<Duration> {
-        host::cpu(self.pid()?)
-    }
-
-    /// The most memory that who serves ever had resident, in MiB.
-    pub fn peak_mib(&self) -> anyhow::Result<f64> {
-        host::peak_mib(self.pid()?)
+            "--conntrack-max-per-core=0",
+            "--conntrack-tcp-timeout-close-wait=0s",
+            "--conntrack-tcp-timeout-established=0s",
+        ];
+        own.into_iter().chain(others.map(str::to_owned)).collect()
     }
 
     /// Ends who serves and removes all rules and sets of the node; gives by how much the
     /// kernel's memory fell, in MiB. Entries of conntrack are removed before, so that none
     /// of them ends meanwhile.
     pub fn remove_rules(&mut self) -> anyhow::Result<f64> {
-        if let Some(mut proxy) = self.proxy.take() {
-            proxy.stop(Signal::SIGKILL)?;
-        }
+        self.host.stop_peer()?;
         self.host.stop_agent()?;
         let netns = self.host.node.netns();
         netns.sh("conntrack -F")?;
@@ -154,15 +126,6 @@ fn settled_mib() -> anyhow::Result<f64> {
         last = now;
     }
     Ok(last)
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        if let Some(proxy) = &mut self.proxy {
-            // It is killed with its namespace otherwise.
-            let _ = proxy.stop(Signal::SIGKILL);
-        }
-    }
 }
 
 /// kube-proxy, if `conformance/setup.sh e2e` has built it.
