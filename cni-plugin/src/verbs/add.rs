@@ -372,3 +372,6 @@ impl<K: Kernel, D: Delegate> Drop for Attempt<'_, '_, K, D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,17 +93,16 @@ impl<'s> Exclusion<'s> {
     }
 }
 
-/// Frees the record that this DEL has marked, or one on which no process works.
-/// Without `held`, an ADD or another DEL of the same attachment may have started
-/// meanwhile: then the record is left to it.
+/// Frees the record that this DEL has marked, or a file that cannot be read as one.
+/// Without `held` there was no record, so one that is there by now is of an ADD that has
+/// started meanwhile: it is left to that one, and to the DEL after it.
 fn free(store: &Store, attachment: &Attachment, held: Option<&Held>) -> Result<(), StoreError> {
     let Some(mut locked) = store.lock_existing(LOCK_WAIT)? else {
         return store.free_host_local(attachment, LOCK_WAIT).map(drop);
     };
     let is_in_use = match locked.read(attachment) {
-        Ok(Some(record)) => {
-            record.state != State::Deleting || (held.is_none() && !store.is_abandoned(&record))
-        }
+        // Somebody may have removed the record that was marked, before such an ADD.
+        Ok(Some(record)) => held.is_none() || record.state != State::Deleting,
         // No record, or a file that cannot be read as one, which is removed too.
         Ok(None) | Err(StoreError::Damaged { .. }) => false,
         Err(error) => return Err(error),
@@ -122,35 +121,60 @@ fn free(store: &Store, attachment: &Attachment, held: Option<&Held>) -> Result<(
 #[cfg(test)]
 mod tests {
     use tweed_core::attachment::{ContainerId, IfName, NetworkName};
-    use tweed_ipam::record::{Owner, Process};
+    use tweed_ipam::record::{Made, Owner, Process};
     use tweed_ipam::store::Seed;
 
     use super::*;
+
+    fn store_with(folder: &tempfile::TempDir) -> (Store, Seed) {
+        let network = NetworkName::new("tweed").unwrap();
+        let attachment = Attachment {
+            network: network.clone(),
+            container_id: ContainerId::new("one").unwrap(),
+            ifname: IfName::new("eth0").unwrap(),
+        };
+        let by = Process::current().unwrap();
+        let store = Store::open(folder.path(), &network);
+        (store, Seed::new(attachment, Owner::Tweed, by))
+    }
 
     /// A DEL that found no record excludes no other process.
     #[test]
     fn a_record_that_another_del_works_on_is_left_to_it() {
         let folder = tempfile::tempdir().unwrap();
-        let network = NetworkName::new("tweed").unwrap();
-        let store = Store::open(folder.path(), &network);
-        let attachment = Attachment {
-            network,
-            container_id: ContainerId::new("one").unwrap(),
-            ifname: IfName::new("eth0").unwrap(),
-        };
-        let seed = Seed::new(
-            attachment.clone(),
-            Owner::Tweed,
-            Process::current().unwrap(),
-        );
+        let (store, seed) = store_with(&folder);
+        let attachment = &seed.attachment;
         let mut locked = store.lock(LOCK_WAIT).unwrap();
         drop(locked.track(&seed, Vec::new()).unwrap());
-        let held = locked.mark_deleting(&attachment).unwrap().unwrap();
+        let held = locked.mark_deleting(attachment).unwrap().unwrap();
         drop(locked);
 
-        free(&store, &attachment, None).unwrap();
-        assert!(store.read(&attachment).unwrap().is_some());
-        free(&store, &attachment, Some(&held)).unwrap();
-        assert!(store.read(&attachment).unwrap().is_none());
+        free(&store, attachment, None).unwrap();
+        assert!(store.read(attachment).unwrap().is_some());
+        free(&store, attachment, Some(&held)).unwrap();
+        assert!(store.read(attachment).unwrap().is_none());
+    }
+
+    /// Somebody has removed the record that this DEL had marked.
+    #[test]
+    fn a_record_of_a_later_add_is_left_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, seed) = store_with(&folder);
+        let attachment = &seed.attachment;
+        let mut locked = store.lock(LOCK_WAIT).unwrap();
+        drop(locked.track(&seed, Vec::new()).unwrap());
+        let held = locked.mark_deleting(attachment).unwrap().unwrap();
+        locked.free(attachment).unwrap();
+        let mut added = locked.track(&seed, Vec::new()).unwrap();
+        drop(locked);
+
+        free(&store, attachment, Some(&held)).unwrap();
+        assert!(store.read(attachment).unwrap().is_some(), "in progress");
+        added.set_made(Made::default());
+        store.mark_live(&added, LOCK_WAIT).unwrap();
+        drop(added);
+        free(&store, attachment, Some(&held)).unwrap();
+        free(&store, attachment, None).unwrap();
+        assert!(store.read(attachment).unwrap().is_some(), "attached");
     }
 }

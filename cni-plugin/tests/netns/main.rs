@@ -11,6 +11,7 @@ mod delegated;
 mod disk;
 mod judgement;
 mod lab;
+mod leaving;
 // One piece for both crates' tests.
 #[path = "../../../ipam/tests/common/mounted.rs"]
 mod mounted;

@@ -277,6 +277,19 @@ fn an_interface_that_is_there_already_stays_as_it_is() {
     assert_same(&before, &lab.picture(), "after the failure");
 }
 
+/// Somebody has emptied the folder of records while the pod was there.
+#[test]
+fn an_add_of_a_pod_whose_record_is_lost_leaves_it_its_link() {
+    let lab = Lab::new();
+    let added = lab.call(LinuxKernel::default(), "ADD", None).ok();
+    fs::remove_dir_all(lab.site.run_dir.join("ipam/tweed")).unwrap();
+    let before = lab.picture();
+    let answer = lab.call(LinuxKernel::default(), "ADD", None);
+    assert_eq!(answer.code(), 102, "{:#}", answer.document);
+    assert_same(&before, &lab.picture(), "after the failure");
+    lab.call(LinuxKernel::default(), "DEL", Some(&added)).ok();
+}
+
 /// The interface in the pod has its other end in a third namespace, with the index that
 /// a leaving link has on the host; and that one's other end, in another pod, has the
 /// index of the interface.

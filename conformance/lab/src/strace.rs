@@ -70,6 +70,12 @@ impl Strace {
         self.inject(call, &format!("error={error}"))
     }
 
+    /// Delays this call.
+    #[must_use]
+    pub fn delay(self, call: &SystemCall, time: Duration) -> Self {
+        self.inject(call, &format!("delay_enter={}ms", time.as_millis()))
+    }
+
     /// Makes the first `count` calls of this name in each thread fail with an error, and
     /// sees no others.
     #[must_use]

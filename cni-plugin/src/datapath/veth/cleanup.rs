@@ -78,7 +78,6 @@ pub(super) fn start(folder: &Path) -> io::Result<()> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .inspect_err(|_| say(&lock, None))
         .map(drop)
 }
 

@@ -1,14 +1,21 @@
 //! The process that deletes the links of DELs is killed at each system call: the next
 //! one that comes deletes them.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use tweed_lab::{Strace, SystemCall};
+use tweed_lab::{Strace, SystemCall, wait_until};
 
 use super::points::chosen;
 use super::stage::{Stage, succeeded};
+use crate::fixture::DELETION_LIMIT;
+
+/// How long a finisher that has looked for links still says that it is at work.
+const PAUSE: Duration = Duration::from_secs(2);
+/// How long to try to have a DEL in that time.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// DEL of the victim, whose link stays until [`run`] deletes it. The returned lock file
 /// is what a finisher has, and names the node's namespace: otherwise no DEL relies on
@@ -33,16 +40,56 @@ fn del_without_a_finisher(stage: &Stage, when: &str) -> File {
 
 /// Runs a finisher. Returns whether it was killed, and the record of its calls.
 fn run(stage: &Stage, lock: File, point: Option<&SystemCall>) -> (bool, Strace) {
-    let node = &stage.fixture.node;
     let mut strace = stage.strace().without_pauses();
     if let Some(point) = point {
         strace = strace.kill_at(point);
     }
-    let mut command = strace.command(node.netns(), node.cni_bin_dir().join("tweed"));
-    command.arg("delete-leaving-links").stdin(Stdio::from(lock));
-    let status = command.status().unwrap();
+    let status = finisher(stage, &strace, lock).status().unwrap();
     assert!(matches!(status.code(), None | Some(0)), "{status}");
     (status.code().is_none(), strace)
+}
+
+fn finisher(stage: &Stage, strace: &Strace, lock: File) -> Command {
+    let node = &stage.fixture.node;
+    let mut command = strace.command(node.netns(), node.cni_bin_dir().join("tweed"));
+    command.arg("delete-leaving-links").stdin(Stdio::from(lock));
+    command
+}
+
+/// A DEL relies on a finisher that says that it is at work, be it that this one has just
+/// looked for links.
+#[test]
+fn a_link_that_comes_after_its_look_is_deleted() {
+    let stage = Stage::new("tweed");
+    let mut lock = del_without_a_finisher_after_one(&stage);
+    // It writes to the lock file when it begins, and when it looks for no more links.
+    let says_no_more = SystemCall {
+        name: "pwrite64".to_owned(),
+        number: 2,
+    };
+    let strace = stage.strace().delay(&says_no_more, PAUSE);
+    let is_deleted = || match stage.fixture.leaving() {
+        0 => Ok(()),
+        count => Err(format!("{count} links are left")),
+    };
+    let start = Instant::now();
+    while start.elapsed() < LIMIT {
+        stage.add(&stage.other, "ADD");
+        let mut finisher = finisher(&stage, &strace, lock).spawn().unwrap();
+        wait_until("the first link to be deleted", DELETION_LIMIT, is_deleted).unwrap();
+        let says = || fs::read_to_string(stage.fixture.node.run_dir().join("leaving.lock"));
+        let at_work = says().unwrap();
+        stage.del(&stage.other, "DEL");
+        // Otherwise the DEL may have come too late, and deletes the link by itself.
+        let relied = at_work.contains(' ') && says().unwrap() == at_work;
+        assert!(finisher.wait().unwrap().success());
+        if relied {
+            return is_deleted().unwrap();
+        }
+        wait_until("the other link to be deleted", DELETION_LIMIT, is_deleted).unwrap();
+        lock = del_without_a_finisher(&stage, "DEL");
+    }
+    panic!("no DEL relied on the finisher");
 }
 
 #[test]
