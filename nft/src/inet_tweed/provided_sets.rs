@@ -49,11 +49,6 @@ impl ProvidedSets {
         self.written = false;
     }
 
-    /// Has them compared, as writing them has failed: what differs then counts as put back.
-    pub(super) fn doubt(&mut self, reconciler: &mut Reconciler) {
-        reconciler.doubt_provided(self.keeper);
-    }
-
     /// Whether they were once left as desired, and not forgotten.
     pub(super) fn are_written(&self) -> bool {
         self.written

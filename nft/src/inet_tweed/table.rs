@@ -222,10 +222,7 @@ impl Table {
             // A refusal is no reason for Services to stay as they were.
             match self.policy.reconcile(reconciler, &start) {
                 Ok(policy) => outcome = outcome + policy,
-                Err(error) => {
-                    self.policy.sets.doubt(reconciler);
-                    failed = Some(error);
-                }
+                Err(error) => failed = Some(error),
             }
         }
         if let (Wanted::As(desired), true) = (components.services, takes_services) {
@@ -238,7 +235,6 @@ impl Table {
             match self.services.reconcile(reconciler, &start) {
                 Ok(services) => outcome = outcome + services,
                 Err(error) => {
-                    self.services.sets.doubt(reconciler);
                     failed = Some(match failed {
                         Some(first) => first.and(Some(error)),
                         None => error,

@@ -69,8 +69,8 @@ impl Reconciler {
         let shared: Vec<Set> = skeleton.sets.iter().filter(is_shared).cloned().collect();
         let mut changes = element::diff(&seen.contents, desired);
         changes.retain(|change| shared.iter().any(|set| set.name == change.set));
-        // What is in the other sets is not known, so no change can follow without a look.
-        self.contents = None;
+        // What is in the other sets is not known, so `contents` stays none: no change can
+        // follow without a look.
         let messages = self.write(&shared, &changes, &[])?;
         Ok(Some(Outcome {
             changed: element::count(&changes),

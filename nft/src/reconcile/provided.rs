@@ -212,10 +212,4 @@ impl Reconciler {
             messages,
         }))
     }
-
-    /// Says that it is not known whether the sets of a provider hold what they should: a
-    /// change of them has failed.
-    pub fn doubt_provided(&mut self, keeper: &'static str) {
-        self.provided_known.remove(keeper);
-    }
 }

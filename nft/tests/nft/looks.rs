@@ -258,3 +258,23 @@ fn a_set_that_is_written_all_the_time_is_repaired_only_if_somebody_changes_it() 
     let repaired = outcomes.take(100).find(|outcome| *outcome != NOTHING);
     assert_eq!(repaired.map(|outcome| outcome.repaired), Some(1));
 }
+
+/// Somebody has taken out what the change would take out, unheard, so the kernel refuses it.
+#[test]
+fn a_change_that_is_refused_comes_with_the_next_look_at_all_sets() {
+    use services::lab::{NEIGHBOUR, POD};
+    let lab = services::lab::Lab::new();
+    let (old, new) = (&[POD, NEIGHBOUR][..], &[NEIGHBOUR][..]);
+    let [old, new] = [old, new].map(services::changes::service);
+    lab.reconcile(&new);
+    let slots = || words(&lab.0.node.sh("nft -s list map inet tweed service_slots4"));
+    let wanted = slots();
+    lab.replan(&old);
+    lab.change_unheard("flush map inet tweed service_slots4");
+    let delta = services::delta::delta(&old.0, &new.0);
+    let refused = lab.with(move |table| table.follow_services(&delta));
+    assert!(refused.is_err(), "{refused:?}");
+    lab.reconcile(&new);
+    assert_eq!(slots(), wanted);
+    assert_eq!(lab.reconcile(&new), NOTHING);
+}

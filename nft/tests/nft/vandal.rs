@@ -1,5 +1,6 @@
 //! Somebody changes the table at the moment at which it is put back.
 
+use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::thread;
@@ -9,6 +10,7 @@ use tweed_nft::inet_tweed::TABLE;
 use tweed_nft::{Error, Outcome, Reconciler, Table};
 use tweed_planner::overlay::desired::Ruleset;
 
+use crate::looks::Component as _;
 use crate::node::{NOTHING, Node, cluster};
 use crate::script::write_script;
 use crate::services::changes::service;
@@ -111,6 +113,29 @@ fn elements_that_go_before_the_rules_around_them_are_replaced_come_back() {
         lab.make(&other, &plan, false);
         assert_eq!(listing(), whole);
     }
+}
+
+/// A rule was damaged, of which no notification told, and while it is put back somebody empties
+/// a set of Services: no notification tells of that again, as the table was looked at after it.
+#[test]
+fn elements_of_services_that_go_while_the_rules_are_put_back_come_back_with_them() {
+    let lab = Lab::new();
+    let plan = service(&[POD]);
+    let armed = lab.0.run_dir.path().join("armed");
+    let program = lab.0.run_dir.path().join("nft-and-a-vandal");
+    let vandal = "nft flush set inet tweed service_cluster_ips4";
+    let armed_once = format!("rm {} 2>&1 && {vandal}", armed.display());
+    let script = format!("#!/bin/sh\nnft \"$@\" && {{ {armed_once} || true; }}\n");
+    write_script(&program, &script);
+    lab.0.restart_with(&program);
+    lab.reconcile(&plan);
+    let listing = || lab.0.node.sh("nft -s list table inet tweed");
+    let whole = listing();
+    lab.change_unheard("flush chain inet tweed to_overlay");
+    fs::write(&armed, "").unwrap();
+    lab.look(&plan, true);
+    assert!(!armed.exists());
+    assert_eq!(listing(), whole);
 }
 
 impl Node {

@@ -137,7 +137,7 @@ impl Writer {
         };
         let mut changes = sets::changes(delta);
         let mut generation = current;
-        if delta.takes_away || self.must_judge(reconciler) {
+        if delta.takes_away {
             generation = self.next(current)?;
             changes.push(generation::change(Some(current), generation));
         }

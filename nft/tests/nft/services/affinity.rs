@@ -215,6 +215,37 @@ fn clients_are_remembered_while_the_rules_change() {
     }
 }
 
+/// The only Service of a timeout goes while the agent is restarted, and its chains can go only
+/// after what leads to them.
+#[test]
+fn a_timeout_that_is_gone_after_a_restart_costs_no_client_of_others_its_endpoint() {
+    let lab = Lab::new();
+    let _servers = all(&lab);
+    let plan = service(10_800, &[(0, POD), (1, NEIGHBOUR), (2, REMOTE)]);
+    let other = FIRST_AFFINITY + 0x10_0000;
+    lab.reconcile(
+        &plan
+            .clone()
+            .members(other, 600, &[(0, at(POD, Family::V4))]),
+    );
+    let ask = || FAMILIES.map(|family| lab.name(&lab.0.world, TCP, SERVICE.port(family, 80)));
+    let first = ask();
+    let clients = || {
+        let map = lab.0.node.sh("nft -a list map inet tweed service_clients4");
+        // What is made anew has another handle, and no elements.
+        (
+            map.lines().nth(1).unwrap().to_owned(),
+            map.contains("expires"),
+        )
+    };
+    let before = clients();
+    assert!(before.1);
+    lab.0.restart();
+    lab.reconcile(&plan);
+    assert_eq!(clients(), before);
+    assert_eq!(ask(), first);
+}
+
 /// Clients of one interface identifier, which differ in any half of their prefix.
 #[test]
 fn a_client_of_ipv6_is_known_by_all_of_its_address() {

@@ -4,7 +4,7 @@
 mod affinity;
 pub mod changes;
 mod cost;
-mod delta;
+pub mod delta;
 mod draws;
 mod earlier;
 mod held;
