@@ -1,9 +1,12 @@
 //! What a kube-proxy has made, as recorded from one, is found in each of its modes.
 
+use std::fs;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use tweed_core::problem::ProblemKind;
 use tweed_diagnosis::service_proxy::{Found, find, problems};
+use tweed_netlink::nf::Socket;
 use tweed_netlink::nf::idle::Idle;
 
 use crate::lab::Host;
@@ -26,6 +29,25 @@ fn message(host: &Host) -> String {
     let problem = &problems[0];
     assert_eq!(problem.kind, ProblemKind::KubeProxyRules);
     problem.message.clone()
+}
+
+/// Closing one makes all transactions of nf_tables wait.
+#[test]
+fn looks_share_their_socket_of_nf_tables() {
+    let host = Host::new();
+    let sockets = host.run(|| {
+        let idle = Idle::<Socket>::default();
+        [(); 3].map(|()| {
+            find(&idle).unwrap();
+            let socket = idle.take().unwrap();
+            let link = format!("/proc/self/fd/{}", socket.as_raw_fd());
+            let socket_of_link = fs::read_link(link).unwrap();
+            idle.give_back(socket);
+            socket_of_link
+        })
+    });
+    assert_eq!(sockets[0], sockets[1]);
+    assert_eq!(sockets[0], sockets[2]);
 }
 
 #[test]

@@ -151,3 +151,41 @@ impl PolicyIndex {
         sources.filter_map(|(collection, source)| source.absence(collection))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tweed_planner::policy::PodScope;
+
+    use super::*;
+
+    /// Which collections cannot be read, and whether policies may be missing for it.
+    fn unreadable(index: &PolicyIndex) -> Vec<(String, bool)> {
+        let sources = index.unreadable();
+        let named = sources.map(|(is_missing, problem)| (problem.object, is_missing));
+        named.collect()
+    }
+
+    /// A node whose policies are all known goes on serving pods while its API server is away.
+    #[test]
+    fn policies_may_be_missing_only_if_they_were_never_listed() {
+        let lost = || Loss {
+            reason: "the server is away".to_owned(),
+            forbidden: false,
+        };
+        let collection = Collection::NetworkPolicies;
+        let mut index = PolicyIndex::new("alpha");
+        index.apply::<NetworkPolicy>(&collection, Event::Lost(lost()));
+        assert_eq!(unreadable(&index), [(collection.to_string(), true)]);
+        for event in [Event::Restored, Event::Init, Event::InitDone] {
+            index.apply::<NetworkPolicy>(&collection, event);
+        }
+        assert_eq!(unreadable(&index), []);
+        index.apply::<NetworkPolicy>(&collection, Event::Lost(lost()));
+        assert_eq!(unreadable(&index), [(collection.to_string(), false)]);
+
+        let pods = Collection::Pods(PodScope::Own);
+        let mut index = PolicyIndex::new("alpha");
+        index.apply::<Pod>(&pods, Event::Lost(lost()));
+        assert_eq!(unreadable(&index), [(pods.to_string(), false)]);
+    }
+}

@@ -259,6 +259,43 @@ mod tests {
         task.abort();
     }
 
+    /// The planner may want a source again before the task has been told so: what that has
+    /// listed is in use, and would not be listed once more.
+    #[tokio::test]
+    async fn a_source_that_the_planner_wants_again_runs_on() {
+        let config = crate::config::of_line("--node-name a");
+        let state = Arc::new(State::new(&config, Vec::new()).unwrap());
+        let (running, _kinds) = watch::channel(BTreeSet::new());
+        let metrics = Metrics::register().1;
+        let mut watches = PolicyWatches::new(Quiet(running), "a", Arc::clone(&state), metrics);
+        let own = Collection::Pods(PodScope::Own);
+        let wanted = Wants {
+            own_pods: true,
+            ..Wants::default()
+        };
+        let start = Instant::now();
+        watches.adjust(&wanted, start).await;
+        watches.adjust(&Wants::default(), start).await;
+        let policy = NetworkPolicy::default();
+        let key = policy.key();
+        let apply = |event| {
+            let state = Arc::clone(&state);
+            async move {
+                let of = Collection::NetworkPolicies;
+                let apply = move |index: &mut PolicyIndex| index.apply(&of, event);
+                state.update_index(apply).await;
+            }
+        };
+        for event in [Event::Init, Event::InitApply(policy), Event::InitDone] {
+            apply(event).await;
+        }
+        watches.adjust(&Wants::default(), start + LINGER).await;
+        assert!(!watches.running[&own].stop.is_cancelled());
+        apply(Event::Delete(key)).await;
+        watches.adjust(&Wants::default(), start + 2 * LINGER).await;
+        assert!(!watches.running.contains_key(&own));
+    }
+
     /// The longest that any of these nodes waits.
     fn longest(collection: &Collection, nodes: usize) -> Duration {
         let names = (0..nodes).map(|n| format!("n{n}"));

@@ -212,7 +212,6 @@ impl ConntrackReconciler {
     }
 
     fn failed(&mut self, error: &str, now: Instant, cost: Duration) {
-        self.judge.set(None);
         self.timing.failed(now, cost);
         let problem = Problem::new(ProblemKind::Conntrack, "stale flows of Services", error);
         if self.problem.as_ref() != Some(&problem) {

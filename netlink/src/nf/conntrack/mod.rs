@@ -15,7 +15,7 @@
 
 mod entry;
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use nix::errno::Errno;
 use tweed_core::family::Family;
@@ -129,6 +129,13 @@ pub struct Conntrack {
     /// between the messages of a dump.
     pub(crate) listing: Socket,
     pub(crate) changing: Socket,
+}
+
+impl AsRawFd for Conntrack {
+    /// The socket for lists.
+    fn as_raw_fd(&self) -> RawFd {
+        self.listing.as_raw_fd()
+    }
 }
 
 impl Conntrack {

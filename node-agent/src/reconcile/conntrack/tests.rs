@@ -1,5 +1,5 @@
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::mpsc::{Sender, channel};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -220,6 +220,54 @@ fn an_endpoint_that_comes_needs_no_walk_and_one_that_goes_two() {
         reconciler.timing.ended(written + ms(1), ms(1), true);
         assert_eq!(reconciler.due_at(written), last.filter(|_| !comes));
     }
+}
+
+/// A Service is deleted, at an address that others than Services have too: nothing but what
+/// is remembered says that flows were led to its endpoint.
+#[test]
+fn a_flow_to_an_endpoint_of_a_frontend_that_is_gone_is_stale() {
+    let mut reconciler = reconciler();
+    let now = Instant::now();
+    let (walk, end) = walk_under_way(now);
+    reconciler.walk = Some(walk);
+    let (frontend, endpoint) = removed(1);
+    let mut delta = Delta::default();
+    let gone = Arc::new([endpoint].into());
+    delta.tracked.removed = [(frontend, gone)].into();
+    reconciler.note(&Step::Delta(Box::new(delta)), &Former::default());
+    reconciler.reconcile(&Desired::default(), Some([]), false, now);
+    let flow = Flow {
+        answered_by: endpoint,
+        ..STALE
+    };
+    assert!(reconciler.judge.is_stale(&flow));
+    assert!(!reconciler.judge.is_stale(&STALE));
+    let (deleted, took) = (Ok(0), ms(1));
+    end.send(Ended { deleted, took }).unwrap();
+}
+
+/// Closing one makes all transactions of nf_tables wait.
+#[test]
+fn walks_share_their_sockets() {
+    let idle = Idle::default();
+    let mut sockets = Vec::new();
+    for _ in 0..3 {
+        let judge = SharedJudge::default();
+        // Nothing can be stale, so nothing is asked.
+        judge.set(Some(Judge::new(
+            &Desired::default(),
+            Some([]),
+            Former::default(),
+        )));
+        let walk = Walk::begin(judge, &idle, Duration::ZERO, Instant::now(), || {}).unwrap();
+        walk.end().deleted.unwrap();
+        let conntrack = idle.take().unwrap();
+        let link = format!("/proc/self/fd/{}", conntrack.as_raw_fd());
+        sockets.push(std::fs::read_link(link).unwrap());
+        idle.give_back(conntrack);
+    }
+    sockets.dedup();
+    assert_eq!(sockets.len(), 1, "{sockets:?}");
 }
 
 /// Else a walk under way would delete the first flows to it.

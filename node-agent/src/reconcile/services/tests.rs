@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use tweed_core::object::Event;
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::node::{Node, NodeAddress};
@@ -12,6 +14,8 @@ use tweed_planner::services::desired::Span;
 
 use super::*;
 use crate::config;
+use crate::services::index::ServiceObject;
+use crate::state::State;
 
 fn reconciler() -> ServiceReconciler {
     let earlier = EarlierRun {
@@ -63,21 +67,28 @@ fn node(name: &str, created: i64, address: &str, cidr: &str) -> Node {
     }
 }
 
+/// An index in which it is known that there is nothing.
+fn empty_index() -> ServiceIndex {
+    let config = config::of_line("--node-name me --services on");
+    let mut index = ServiceIndex::new(config.services.unwrap());
+    list::<Service>(&mut index);
+    list::<EndpointSlice>(&mut index);
+    list::<ServiceCidr>(&mut index);
+    index
+}
+
+fn list<T: ServiceObject>(index: &mut ServiceIndex) {
+    for event in [Event::<T>::Init, Event::InitDone] {
+        index.apply(event);
+    }
+}
+
 /// Whose packets count as those of pods when these Nodes are known.
 fn pod_networks(line: &str, nodes: &[Node]) -> Vec<(String, String)> {
     let config = config::of_line(&format!("--node-name me --services on {line}"));
     let mut cluster = Cluster::new("me");
     let mut overlay = OverlayPlanner::new(config.overlay, None);
-    let mut index = ServiceIndex::new(config.services.unwrap());
-    for event in [Event::<Service>::Init, Event::InitDone] {
-        index.apply(event);
-    }
-    for event in [Event::<EndpointSlice>::Init, Event::InitDone] {
-        index.apply(event);
-    }
-    for event in [Event::<ServiceCidr>::Init, Event::InitDone] {
-        index.apply(event);
-    }
+    let mut index = empty_index();
     let mut services = reconciler();
     let own = node("me", 1, "192.0.2.1", "10.244.1.0/24");
     for event in [Event::Init, Event::InitApply(own), Event::InitDone] {
@@ -129,4 +140,71 @@ fn pods_of_a_node_that_comes_alone_are_known() {
     ];
     let expected = [("10.244.1.0".to_owned(), "10.244.3.255".to_owned())];
     assert_eq!(pod_networks("", &nodes), expected);
+}
+
+/// What a reconciler plans with whose last plan is in force.
+struct InForce {
+    services: ServiceReconciler,
+    index: ServiceIndex,
+    table: NftReconciler,
+    conntrack: ConntrackReconciler,
+}
+
+impl InForce {
+    fn new() -> Self {
+        let config = config::of_line("--node-name me --services on");
+        let state = Arc::new(State::new(&config, Vec::new()).unwrap());
+        let mut index = empty_index();
+        index
+            .planner
+            .set_node(Some(&node("me", 1, "192.0.2.1", "10.244.1.0/24")));
+        index.planner.set_pod_networks(PodNetworks::default());
+        assert_eq!(index.planner.plan(), Step::Full);
+        let mut services = reconciler();
+        services.state = TableState::Behind;
+        services.written(&index);
+        assert_eq!(services.served(), Served::All);
+        Self {
+            services,
+            index,
+            table: NftReconciler::new(&Arc::new(config), CancellationToken::new()),
+            conntrack: ConntrackReconciler::new(Metrics::register().1, &state),
+        }
+    }
+
+    fn plan(&mut self) -> Step {
+        let (table, conntrack) = (&mut self.table, &mut self.conntrack);
+        self.services.plan(&mut self.index, table, conntrack)
+    }
+
+    /// Whether the node is healthy after a minute for which nothing more happens.
+    fn is_healthy_later(&self) -> bool {
+        let later = Instant::now() + Duration::from_secs(60);
+        self.services.metrics.service_sync.health(later).in_time
+    }
+}
+
+/// Load balancers then ask for other nodes: `/healthz` says so after a minute.
+#[test]
+fn a_node_whose_table_cannot_be_written_is_unhealthy_until_it_is_written() {
+    let mut node = InForce::new();
+    node.services.failed();
+    assert_eq!(node.services.served(), Served::Earlier);
+    assert!(!node.is_healthy_later());
+    // Nothing new is planned, which is no reason to take the last plan for written.
+    assert_eq!(node.plan(), Step::Unchanged);
+    assert!(!node.is_healthy_later());
+    node.services.written(&node.index);
+    assert_eq!(node.services.served(), Served::All);
+    assert!(node.is_healthy_later());
+}
+
+/// What the table holds from an earlier run is not to be replaced before anything is planned.
+#[test]
+fn a_failure_before_the_first_plan_leaves_the_table_to_the_earlier_run() {
+    let mut services = reconciler();
+    services.failed();
+    let index = empty_index();
+    let target = services.target(&index, &Step::Unchanged);
+    assert!(matches!(target, Target::Kept));
 }
