@@ -1,5 +1,6 @@
 //! Other programs' rules in real namespaces: what drops packets of pods or of the
-//! overlay is named, and the cures work; so is what other programs have for Services.
+//! overlay is named, and the cures work; so is what other programs have for Services, and
+//! routing rules that lead past tweed's routes.
 //! Needs root, `nft`, `iptables` and `iptables-legacy`: without them the tests fail.
 
 #![expect(
@@ -16,6 +17,7 @@ mod iptables_legacy;
 #[path = "../../../nft/tests/nft/lab.rs"]
 mod lab;
 mod nf_tables;
+mod policy_routing;
 mod service_proxy;
 mod vxlan;
 #[expect(dead_code, reason = "these tests need no more than an overlay")]

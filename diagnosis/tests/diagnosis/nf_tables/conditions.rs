@@ -153,6 +153,32 @@ fn the_direction_is_that_of_a_packet_from_a_pod_and_of_its_answer() {
     }
 }
 
+/// What comes after a condition of which nothing is known, and is met for certain, does not
+/// make the whole rule one that drops all packets.
+#[test]
+fn a_rule_that_may_not_be_met_for_one_condition_drops_nothing_for_certain() {
+    for (first, is_named) in [("", true), ("meta cpu 0", false)] {
+        for (hook, rest) in [
+            ("forward", "iifname \"tw*\" drop"),
+            ("input", "meta l4proto { tcp, udp } drop"),
+            ("input", "meta l4proto vmap { tcp : accept, udp : drop }"),
+        ] {
+            let watcher = Watcher::new();
+            watcher.host.sh(format!(
+                "nft add table inet f
+                 nft add chain inet f passing '{{ type filter hook {hook} priority 0; }}'
+                 nft add rule inet f passing '{first} {rest}'"
+            ));
+            let problems = watcher.problems();
+            assert_eq!(
+                !problems.is_empty(),
+                is_named,
+                "{first} {rest}: {problems:?}"
+            );
+        }
+    }
+}
+
 /// Objects with a name (`counter name x`), and sets that packets are put into, whose own
 /// definition may have a limit: whether each packet gets past them to the verdict.
 #[test]
