@@ -72,7 +72,10 @@ impl<K: Kind> Session<K> {
             let reason = match self.in_its_place().await {
                 Ok(Some(reason)) => reason,
                 Ok(None) => {
-                    self.present();
+                    if self.present() {
+                        // It is no longer known to be empty, though no list can begin.
+                        self.events.send(Event::Init).await?;
+                    }
                     return Err(failure.into());
                 }
                 // The right that is missing is what can be mended.
@@ -99,11 +102,13 @@ impl<K: Kind> Session<K> {
         Ok(())
     }
 
-    /// Notes that the server has the collection.
-    pub(crate) fn present(&mut self) {
-        if self.absence.take().is_some() {
+    /// Notes that the server has the collection. Says whether it had not.
+    pub(crate) fn present(&mut self) -> bool {
+        let is_new = self.absence.take().is_some();
+        if is_new {
             tracing::info!("the API server has {} now", K::resource());
         }
+        is_new
     }
 
     /// What the server has in place of the collection; none if it has the collection.

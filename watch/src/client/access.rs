@@ -1,14 +1,16 @@
 //! Which API server to use, and with which credentials.
 
 use std::panic::resume_unwind;
-use std::{fmt, future, path::PathBuf, time::SystemTime};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use std::{fmt, future};
 
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::task::{JoinError, spawn_blocking};
 
 use super::proxy::{Proxy, ProxyVariables};
-use super::{ANSWER_TIMEOUT, Failure, connect};
+use super::{Failure, connect};
 
 /// A proxy that is not used: with it in the kubeconfig, kube does not look at the
 /// environment. [`Proxy::to`] does.
@@ -59,15 +61,18 @@ impl Access {
         }
     }
 
-    /// That no client could be built in time: a program that gives credentials hangs.
-    pub(super) fn too_slow(&self) -> Failure {
-        let seconds = ANSWER_TIMEOUT.as_secs();
+    /// That no client could be built in this time: a program that gives credentials hangs.
+    pub(super) fn too_slow(&self, timeout: Duration) -> Failure {
+        let seconds = timeout.as_secs();
         let why = format!("its credentials were not there within {seconds} s");
         match self {
-            Self::Kubeconfig(path) => Failure::Kubeconfig {
-                path: path.clone(),
-                why: format!("{why} (does the program hang that it gets them from?)"),
-            },
+            Self::Kubeconfig(path) => {
+                let program = program(path).unwrap_or_else(|| "the program".to_owned());
+                Failure::Kubeconfig {
+                    path: path.clone(),
+                    why: format!("{why}: does {program} hang, from which it gets them?"),
+                }
+            }
             Self::InCluster { .. } => Failure::InCluster { why },
         }
     }
@@ -127,6 +132,16 @@ impl Access {
             }
         }
     }
+}
+
+/// The program that gives the credentials of the current context's user.
+fn program(path: &Path) -> Option<String> {
+    let kubeconfig = Kubeconfig::read_from(path).ok()?;
+    let current = kubeconfig.current_context?;
+    let mut contexts = kubeconfig.contexts.into_iter();
+    let user = contexts.find(|one| one.name == current)?.context?.user?;
+    let mut users = kubeconfig.auth_infos.into_iter();
+    users.find(|one| one.name == user)?.auth_info?.exec?.command
 }
 
 /// Takes the `proxy-url` of the current context's cluster out of the kubeconfig,

@@ -30,7 +30,8 @@ use access::Connection;
 use body::Body;
 use proxy::ProxyVariables;
 
-/// Maximum time until a response begins, and between two pieces of a page.
+/// Maximum time until credentials are there, until a response begins, and between two pieces
+/// of a page.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of the body of a refusal, in bytes: a Status is far smaller,
 /// but a proxy may answer with a page of its own.
@@ -45,6 +46,8 @@ const ONLY_JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub struct ApiClient {
     access: Access,
     pub(crate) proxies: ProxyVariables,
+    /// Maximum time until credentials are there, and until a response begins.
+    pub(crate) answer_timeout: Duration,
     state: Arc<Mutex<State>>,
     /// Whose turn it is to make a connection: a program that gives credentials and hangs must
     /// not be started again and again.
@@ -77,6 +80,7 @@ impl ApiClient {
         Self {
             access,
             proxies: ProxyVariables::of_process(),
+            answer_timeout: ANSWER_TIMEOUT,
             state: Arc::default(),
             turn: Arc::default(),
         }
@@ -104,14 +108,18 @@ impl ApiClient {
         max_silence: Duration,
     ) -> Result<Response, Failure> {
         let connection = self.connection().await?;
+        let send = |request, accept| {
+            let answer_timeout = self.answer_timeout;
+            connection.send(request, accept, answer_timeout, max_silence)
+        };
         if self.state().only_json {
-            return connection.send(request, ONLY_JSON, max_silence).await;
+            return send(request, ONLY_JSON).await;
         }
         let again = request.clone();
-        match connection.send(request, PREFER_PROTOBUF, max_silence).await {
+        match send(request, PREFER_PROTOBUF).await {
             Err(failure) if is_unacceptable(&failure) => {
                 self.state().only_json = true;
-                connection.send(again, ONLY_JSON, max_silence).await
+                send(again, ONLY_JSON).await
             }
             response => response,
         }
@@ -127,8 +135,8 @@ impl ApiClient {
         if let Some(connection) = &self.state().connection {
             return Ok(connection.clone());
         }
-        let connected = tokio::time::timeout(ANSWER_TIMEOUT, self.connect()).await;
-        connected.unwrap_or_else(|_| Err(self.access.too_slow()))
+        let connected = tokio::time::timeout(self.answer_timeout, self.connect()).await;
+        connected.unwrap_or_else(|_| Err(self.access.too_slow(self.answer_timeout)))
     }
 
     async fn connect(&self) -> Result<Connection, Failure> {
@@ -165,13 +173,14 @@ impl Connection {
         &self,
         request: http::Request<Vec<u8>>,
         accept: HeaderValue,
+        answer_timeout: Duration,
         max_silence: Duration,
     ) -> Result<Response, Failure> {
         let mut request = request.map(kube::client::Body::from);
         request.headers_mut().insert(ACCEPT, accept);
-        let answer = tokio::time::timeout(ANSWER_TIMEOUT, self.client.send(request)).await;
+        let answer = tokio::time::timeout(answer_timeout, self.client.send(request)).await;
         let answer = answer
-            .map_err(|_| Failure::silent(&self.url, ANSWER_TIMEOUT))?
+            .map_err(|_| Failure::silent(&self.url, answer_timeout))?
             .map_err(|error| Failure::unreachable(&self.url, &error))?;
         let status = answer.status();
         let content_type = answer.headers().get(CONTENT_TYPE);

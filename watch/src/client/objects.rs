@@ -56,7 +56,9 @@ impl ApiClient {
         let request = request.map_err(|error| Failure::request(&error))?;
         let connection = self.connection().await?;
         let exchange = async {
-            let mut response = connection.send(request, ONLY_JSON, TIMEOUT).await?;
+            let mut response = connection
+                .send(request, ONLY_JSON, TIMEOUT, TIMEOUT)
+                .await?;
             let object = response.body.rest(MAX_OBJECT).await;
             let object = object.map_err(|error| error.of_answer(&response.url))?;
             serde_json::from_slice(object).map_err(|e| Failure::garbage(&response.url, &e))

@@ -240,16 +240,32 @@ async fn without_the_right_a_kind_that_the_server_does_not_have_is_absent_until_
         groups(&[]),
         forbidden(),
         resources(&["clusternetworkpolicies"]),
+        // It goes again.
+        forbidden(),
+        not_found(),
+        groups(&[]),
         list_of::<Policy>(&["a"], "9"),
         quiet(),
     ])
     .await;
     let mut watched = watched(&server);
-    assert_eq!(watched.listed().await, [Event::Init, Event::InitDone]);
-    assert_eq!(watched.absent().await, LACKS);
+    let is_missing = [
+        Event::Init,
+        Event::InitDone,
+        Event::Absent(LACKS.to_owned()),
+    ];
+    let is_absent = |event: &Event<Policy>| matches!(event, Event::Absent(_));
+    assert_eq!(watched.until(is_absent).await, is_missing);
     let seen = watched.until(|event| matches!(event, Event::Lost(_))).await;
-    assert_eq!(seen.len(), 1, "{seen:?}");
-    watched.restored().await;
+    assert_eq!(seen.len(), 2, "{seen:?}");
+    assert_eq!(
+        seen[0],
+        Event::Init,
+        "what was said of it is not true any more"
+    );
+    assert_eq!(watched.until(is_absent).await, is_missing);
+    assert_eq!(watched.restored().await, [Event::Restored]);
+    watched.listed().await;
     assert_eq!(watched.known(), ["a"]);
     watched.end().await;
 }

@@ -1,6 +1,9 @@
 //! Where the credentials of a kubeconfig come from.
 
+use std::time::SystemTime;
+
 use super::*;
+use crate::client::timestamp;
 
 /// A server that answers this token, and its URL.
 async fn server_for(token: &'static str) -> (Server, Value) {
@@ -94,5 +97,51 @@ async fn credentials_that_cannot_be_had_are_named_with_their_file_or_program() {
             .starts_with("the credentials for the API server http://");
         assert!(begins, "{loss:?}");
     }
+    watched.end().await;
+}
+
+/// It has given credentials, which end: the agent says so, and goes on when it gives others.
+#[tokio::test]
+async fn a_program_that_hangs_when_the_credentials_end_is_named_and_not_started_again_and_again() {
+    const PLUGIN: &str = "echo >> started; test -e hangs || exec cat credential; \
+        for _ in $(seq 2000); do test -e hangs || exec cat credential; sleep 0.05; done; exit 1";
+    let list = || Box::new(list_of::<Node>(&["a"], "9"));
+    let mut answers = vec![Answer::For("given", list())];
+    // Each makes another request.
+    answers.extend([(); 200].map(|()| Answer::Stream(vec![], End::Clean)));
+    let server = Server::start(answers).await;
+    let cluster = json!({"server": format!("http://{}", server.address)});
+    let timeout = Duration::from_secs(1);
+    let mut watched = Watched::<Node>::prepared(|watcher| {
+        watcher.client.answer_timeout = timeout;
+        watcher.pauses = watcher.pauses.with_max_delay(timeout / 10);
+    });
+    let folder = watched.folder.path().to_owned();
+    // A client gets others a minute before.
+    let end = SystemTime::now() + Duration::from_secs(61);
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "given", "expirationTimestamp": timestamp(end)},
+    });
+    std::fs::write(folder.join("credential"), credential.to_string()).unwrap();
+    let exec = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "/bin/sh",
+        "args": ["-c", format!("cd '{}' && {PLUGIN}", folder.display())],
+        "interactiveMode": "Never",
+    });
+    write_kubeconfig_as(&folder, cluster, json!({"exec": exec}));
+    watched.listed().await;
+    let hangs = folder.join("hangs");
+    std::fs::write(&hangs, "").unwrap();
+    let is_named = |event: &Event<Node>| matches!(event, Event::Lost(loss) if loss.reason.contains("does /bin/sh hang"));
+    watched.until(is_named).await;
+    let started = || std::fs::read(folder.join("started")).unwrap().len();
+    let before = started();
+    tokio::time::sleep(3 * timeout).await;
+    assert_eq!(started(), before);
+    std::fs::remove_file(hangs).unwrap();
+    watched.restored().await;
     watched.end().await;
 }
