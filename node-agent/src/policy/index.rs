@@ -185,7 +185,12 @@ mod tests {
 
         let pods = Collection::Pods(PodScope::Own);
         let mut index = PolicyIndex::new("alpha");
+        index.take_changed();
         index.apply::<Pod>(&pods, Event::Lost(lost()));
         assert_eq!(unreadable(&index), [(pods.to_string(), false)]);
+        assert!(index.take_changed(), "a reconcile has to report it");
+        index.forget(&pods);
+        assert_eq!(unreadable(&index), []);
+        assert!(index.take_changed());
     }
 }

@@ -177,6 +177,14 @@ mod tests {
         assert_eq!(of(&planner, &judge("new")), Verdict::Judged);
     }
 
+    #[test]
+    fn a_pod_of_which_one_address_is_not_judged_is_not_judged() {
+        let mut judge = judge("old");
+        judge.addresses.push("fd00::5".parse().unwrap());
+        let other = pending("no record has fd00::5 any more");
+        assert_eq!(of(&planner(), &judge), other);
+    }
+
     /// A file of manifests may lack it; an API server has one for each pod.
     #[test]
     fn a_namespace_that_is_missing_is_named() {

@@ -203,7 +203,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use tokio::{sync::mpsc, time::timeout};
-    use tweed_core::object::{Event, Object as _};
+    use tweed_core::object::{Event, Loss, Object as _};
     use tweed_watch::{Kind, LastWord, Source};
 
     use super::*;
@@ -292,8 +292,17 @@ mod tests {
         watches.adjust(&Wants::default(), start + LINGER).await;
         assert!(!watches.running[&own].stop.is_cancelled());
         apply(Event::Delete(key)).await;
+        let loss = Loss {
+            reason: "the server is away".to_owned(),
+            forbidden: false,
+        };
+        let (of, lost) = (own.clone(), Event::<Pod>::Lost(loss));
+        let lose = move |index: &mut PolicyIndex| index.apply(&of, lost);
+        state.update_index(lose).await;
         watches.adjust(&Wants::default(), start + 2 * LINGER).await;
         assert!(!watches.running.contains_key(&own));
+        let is_lost = state.policy().unwrap().any_lost();
+        assert!(!is_lost, "nobody reads it any more");
     }
 
     /// The longest that any of these nodes waits.

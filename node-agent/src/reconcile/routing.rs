@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use tweed_planner::overlay::Underlay;
     use tweed_planner::overlay::desired::{Desired, RouteKey};
-    use tweed_planner::overlay::host::Path;
+    use tweed_planner::overlay::host::{HostAddress, Interface, Path};
 
     fn network() -> Network {
         let cidr = |text: &str| text.parse::<IpNetwork>().unwrap();
@@ -152,5 +152,42 @@ mod tests {
                 pair("fd00:0:0:2::", "fd00:0:0:2::/128"),
             ]
         );
+    }
+
+    #[test]
+    fn the_machine_sends_from_addresses_that_others_can_answer_to() {
+        let address = |network: &str, state| HostAddress {
+            network: network.parse().unwrap(),
+            state,
+        };
+        let addresses = [
+            ("127.0.0.1/8", AddressState::Usable),
+            ("::1/128", AddressState::Usable),
+            ("169.254.1.1/16", AddressState::Usable),
+            ("fe80::1/64", AddressState::Usable),
+            ("192.0.2.1/24", AddressState::Usable),
+            ("2001:db8::1/64", AddressState::Usable),
+            ("2001:db8::2/64", AddressState::Tentative),
+            ("2001:db8::3/64", AddressState::Temporary),
+        ];
+        let link = Interface {
+            name: "eth0".into(),
+            mtu: 1500,
+            up: true,
+            loopback: false,
+            dummy: false,
+            port: false,
+            addresses: addresses
+                .map(|(network, state)| address(network, state))
+                .into(),
+        };
+        let host = HostFacts {
+            connected: Default::default(),
+            interfaces: [(2, link)].into(),
+            paths: Default::default(),
+            last_pod_mtu: None,
+        };
+        let expected = ["192.0.2.1", "2001:db8::1"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        assert_eq!(sources(&host), expected);
     }
 }

@@ -225,8 +225,8 @@ impl Schedule {
             let backoff = BACKOFF_MIN.saturating_mul(1 << self.failures.min(16));
             let backoff = backoff.min(BACKOFF_MAX);
             // What failed may still count as a change: without this wait the
-            // loop would try it again without end.
-            self.changes_at = now + backoff.min(POLL_INTERVAL);
+            // loop would try it again without end. The polls between take changes along.
+            self.changes_at = now + backoff;
             // A poll that fails while a full resync waits does not put it off:
             // a lasting failure would put it off for ever.
             if due.is_full() || self.failures == 0 {

@@ -246,6 +246,22 @@ fn a_flow_to_an_endpoint_of_a_frontend_that_is_gone_is_stale() {
     end.send(Ended { deleted, took }).unwrap();
 }
 
+#[test]
+fn a_failure_is_reported_until_a_walk_succeeds() {
+    let mut reconciler = reconciler();
+    let now = Instant::now();
+    let refused = tweed_netlink::Error {
+        operation: "list",
+        object: "conntrack entries".to_owned(),
+        cause: nix::errno::Errno::EPERM.into(),
+    };
+    for (deleted, is_reported) in [(Err(refused), true), (Ok(0), false)] {
+        reconciler.walk = Some(ended_walk(now, deleted));
+        reconciler.end_walk(now);
+        assert_eq!(reconciler.report().is_some(), is_reported);
+    }
+}
+
 /// Closing one makes all transactions of nf_tables wait.
 #[test]
 fn walks_share_their_sockets() {

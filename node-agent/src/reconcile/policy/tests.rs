@@ -81,6 +81,12 @@ fn while_the_first_plan_is_held_adds_ask_and_are_pending() {
             panic!("{verdict:?}");
         };
         assert!(reason.starts_with("not listed yet: "), "{reason}");
+        let of_another_network = Judge {
+            network: NetworkName::new("storage").unwrap(),
+            ..judge()
+        };
+        let verdict = policies.verdict(&index, &of_another_network);
+        assert_eq!(verdict, Verdict::NotInForce);
     }
 
     let key = ObjectKey {
@@ -168,6 +174,10 @@ fn policies_of_an_earlier_run_are_not_lifted_because_they_cannot_be_read() {
         assert!(matches!(step, Step::Hold(_)), "{step:?}");
         let target = policies.target(&index, &step);
         assert!(matches!(target, PolicyTarget::Kept), "{target:?}");
+        // Nothing more will come, and what cannot be read says why.
+        let forbidden = (ProblemKind::PoliciesForbidden, Effect::Warning);
+        assert_eq!(problems(&policies, &index), [forbidden]);
+        assert!(policies.has_reported(&index, false));
         // What the agent writes meanwhile tells the next one the same.
         let kinds = index.planner.policy_kinds();
         policies.marker.set(kinds).unwrap();

@@ -221,3 +221,34 @@ fn polls_that_fail_for_ever_do_not_put_the_full_resync_off() {
     }
     assert!(full >= 300 / 16, "{full}");
 }
+
+/// Else a kernel that tells of changes all the time would have them reconciled all the time.
+#[test]
+fn what_the_kernel_tells_waits_for_pauses_and_failures_too() {
+    let start = Instant::now();
+    let mut schedule = Schedule::new(start);
+    schedule.ended(start, Duration::ZERO, FULL, false);
+    schedule.ended(start, ms(400), CHANGES, false);
+    schedule.changed(start, Changes::Notified);
+    assert_eq!(schedule.due(start + ms(49), Changes::Notified), None);
+    let due = schedule.due(start + ms(50), Changes::Notified);
+    assert_eq!(due, Some(CHANGES));
+    schedule.ended(start + ms(500), ms(1), CHANGES, true);
+    schedule.changed(start + ms(500), Changes::Notified);
+    assert_eq!(schedule.due(start + ms(749), Changes::Notified), None);
+}
+
+#[test]
+fn when_what_failed_works_again_all_is_read_at_once_and_the_next_failure_is_a_first_one() {
+    let start = Instant::now();
+    let mut schedule = Schedule::new(start);
+    for _ in 0..10 {
+        schedule.ended(start, ms(1), FULL, true);
+    }
+    assert_eq!(schedule.due(start + ms(1000), Changes::None), Some(POLL));
+    schedule.ended(start + ms(1000), ms(1), POLL, false);
+    assert_eq!(schedule.due(start + ms(1000), Changes::None), Some(FULL));
+    schedule.ended(start + ms(1000), ms(1), FULL, true);
+    assert_eq!(schedule.due(start + ms(1249), Changes::None), None);
+    assert_eq!(schedule.due(start + ms(1250), Changes::None), Some(FULL));
+}

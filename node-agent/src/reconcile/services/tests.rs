@@ -2,11 +2,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tweed_core::object::Event;
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::node::{Node, NodeAddress};
 use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
+use tweed_core::object::{Event, Loss};
 use tweed_planner::overlay::host::{
     AddressState, ConnectedRoute, HostAddress, HostFacts, Interface,
 };
@@ -207,4 +207,28 @@ fn a_failure_before_the_first_plan_leaves_the_table_to_the_earlier_run() {
     let index = empty_index();
     let target = services.target(&index, &Step::Unchanged);
     assert!(matches!(target, Target::Kept));
+}
+
+/// Those that are served stay so, and pods can come: a node in whose table Services are is not
+/// taken out for a list that it waits for.
+#[test]
+fn what_is_not_listed_is_told_until_it_is_known_that_it_cannot_be_read() {
+    let mut node = InForce::new();
+    node.services.unknown = Effect::NewPods;
+    node.services.held = vec!["the EndpointSlices".to_owned()];
+    let problems = |node: &InForce| {
+        let problems = node.services.report(&node.index).problems.into_iter();
+        let problems = problems.map(|one| (one.kind, one.effect));
+        problems.collect::<Vec<_>>()
+    };
+    let not_listed = (ProblemKind::ServicesNotListed, Effect::Warning);
+    assert_eq!(problems(&node), [not_listed]);
+    assert!(!node.services.has_reported(&node.index, false));
+    node.index.apply(Event::<EndpointSlice>::Lost(Loss {
+        reason: "the server is away".to_owned(),
+        forbidden: false,
+    }));
+    let unreadable = (ProblemKind::ServicesUnreadable, Effect::Warning);
+    assert_eq!(problems(&node), [unreadable]);
+    assert!(node.services.has_reported(&node.index, false));
 }
