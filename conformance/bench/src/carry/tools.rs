@@ -13,12 +13,14 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use serde_json::Value;
-use tweed_lab::{Background, Netns, run, wait_until};
+use tweed_lab::{Background, LabError, Netns, run, wait_until};
 
 /// Where both servers listen.
 const IPERF_PORT: &str = "5201";
 const SOCKPERF_PORT: &str = "11111";
 const MIB: f64 = 1_048_576.0;
+/// Maximum time until a server that has started or has served a client takes the next one.
+const SERVER_LIMIT: Duration = Duration::from_secs(30);
 
 /// What is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,9 +93,15 @@ impl Load {
     /// Puts this load on the path from `client` to the servers.
     pub fn measure(self, client: &Netns, servers: &Servers, quick: bool) -> anyhow::Result<Sample> {
         let words = self.client(&servers.address, quick);
-        let before = servers.cpu()?;
-        let text = client.enter(|| run(&mut pinned(Command::new("taskset"), 1, &words)))??;
-        let cpu = servers.cpu()? - before;
+        let (text, cpu) = wait_until(
+            "the server to take a client",
+            SERVER_LIMIT,
+            || match attempt(client, servers, &words) {
+                Ok(Attempt::TurnedAway(said)) => Err(said),
+                Ok(Attempt::Measured(text, cpu)) => Ok(Ok((text, cpu))),
+                Err(error) => Ok(Err(error)),
+            },
+        )??;
         let counts = match self {
             Self::Requests => sockperf_counts(&text),
             _ => iperf_counts(&text, self == Self::Packets),
@@ -104,6 +112,40 @@ impl Load {
             cpu_us: cpu.as_secs_f64() * 1e6 / counts.units,
         })
     }
+}
+
+/// What became of one run of a client.
+enum Attempt {
+    /// What it printed, and the CPU that it and the servers took.
+    Measured(String, Duration),
+    /// What it printed when the server did not take it.
+    TurnedAway(String),
+}
+
+fn attempt(client: &Netns, servers: &Servers, words: &[&str]) -> anyhow::Result<Attempt> {
+    let before = servers.cpu()?;
+    let ended = client.enter(|| run(&mut pinned(Command::new("taskset"), 1, words)))?;
+    match ended {
+        Ok(text) => Ok(Attempt::Measured(text, servers.cpu()? - before)),
+        Err(LabError::Failed { output, .. }) if is_turned_away(&output) => {
+            Ok(Attempt::TurnedAway(output))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The server of iperf3 serves one client at a time. After each it closes its socket and
+/// opens another one, and until then it turns away the next client, which may come before
+/// it has noticed that the last one has ended.
+fn is_turned_away(output: &str) -> bool {
+    let said = [
+        "the server is busy running a test",
+        "Connection refused",
+        "Connection reset by peer",
+        "Broken pipe",
+        "control socket has closed unexpectedly",
+    ];
+    said.iter().any(|words| output.contains(words))
 }
 
 /// The servers at one end of a path.
@@ -129,7 +171,7 @@ impl Servers {
             address: address.to_owned(),
         };
         for port in [IPERF_PORT, SOCKPERF_PORT] {
-            wait_until("a server to listen", Duration::from_secs(20), || {
+            wait_until("a server to listen", SERVER_LIMIT, || {
                 let sockets = netns.sh("ss -Htln").map_err(|error| error.to_string())?;
                 match sockets.contains(&format!(":{port}")) {
                     true => Ok(()),
@@ -230,6 +272,18 @@ mod tests {
         let counts = sockperf_counts(text).unwrap();
         assert_eq!((counts.a_second, counts.units), (76_000.0, 73_643.0));
         assert!(sockperf_counts("sockperf: Test ended").is_none());
+    }
+
+    #[test]
+    fn a_client_is_turned_away_by_a_server_that_is_not_ready_and_fails_otherwise() {
+        for said in [
+            "the server is busy running a test. try again later",
+            "unable to connect to server: Connection refused",
+        ] {
+            assert!(is_turned_away(said), "{said}");
+        }
+        let failed = "unable to connect to server: No route to host";
+        assert!(!is_turned_away(failed));
     }
 
     #[test]
