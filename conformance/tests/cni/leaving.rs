@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -38,7 +39,11 @@ fn del_with_a_killed_finisher(fixture: &Fixture, pod: &Pod) {
         let found = finishers(fixture);
         assert!(found.len() <= 1, "more than one finisher: {found:?}");
         for pid in found {
-            kill(pid, Signal::SIGKILL).unwrap();
+            match kill(pid, Signal::SIGKILL) {
+                // It has ended since it was looked for.
+                Ok(()) | Err(Errno::ESRCH) => {}
+                Err(error) => panic!("a finisher cannot be killed: {error}"),
+            }
         }
         if fixture.leaving() > 0 && finishers(fixture).is_empty() {
             return;
