@@ -1,6 +1,7 @@
 //! A process that runs in the background and ends with the lab.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -86,6 +87,26 @@ impl Background {
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), signal);
     }
 
+    /// Stops all of its threads; `SIGCONT` lets them continue. The signal alone is only
+    /// delivered when it is sent, and a thread goes on until it sees it.
+    ///
+    /// # Errors
+    /// [`LabError::TimedOut`] if a thread still runs after 30 s; [`LabError::File`] if the
+    /// process has ended and was waited for.
+    pub fn freeze(&self) -> Result<(), LabError> {
+        self.signal(Signal::SIGSTOP);
+        let tasks = PathBuf::from(format!("/proc/{}/task", self.pid()));
+        wait_until(
+            &format!("`{}` to stand still", self.command),
+            STOP_LIMIT,
+            || match running(&tasks) {
+                Ok(running) if running.is_empty() => Ok(Ok(())),
+                Ok(running) => Err(running.join("\n")),
+                Err(error) => Ok(Err(LabError::file("read", &tasks, error))),
+            },
+        )?
+    }
+
     /// Sends a signal and waits for the end, at most 30 s: the machine may be busy.
     ///
     /// # Errors
@@ -115,6 +136,23 @@ impl Background {
     pub fn last_lines(&self, count: usize) -> String {
         last_lines(&self.log, count)
     }
+}
+
+/// The lines `stat` of the threads in this folder of `/proc` that do not stand still.
+fn running(tasks: &Path) -> io::Result<Vec<String>> {
+    let mut running = Vec::new();
+    for task in fs::read_dir(tasks)? {
+        let Ok(stat) = fs::read_to_string(task?.path().join("stat")) else {
+            // The thread has ended meanwhile.
+            continue;
+        };
+        // The name before it may hold anything.
+        let state = stat.rsplit_once(") ").map(|(_, rest)| rest.chars().next());
+        if state != Some(Some('T')) {
+            running.push(stat);
+        }
+    }
+    Ok(running)
 }
 
 fn last_lines(log: &Path, count: usize) -> String {

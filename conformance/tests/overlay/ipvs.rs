@@ -5,7 +5,6 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use tweed_lab::{
     Cluster, ClusterPod, EchoServer, LabError, Netns, Transport, source_seen, wait_until,
 };
@@ -114,7 +113,7 @@ fn vxlan_is_not_passed_on(conntrack: &str) -> Result<(), LabError> {
     // The control has been counted too, as its frame has the same source.
     let before = counted(beside.node(), "probe", "out")?;
     let agent = beside.cluster.entry(1)?.agent.as_mut();
-    agent.unwrap().process().signal(Signal::SIGSTOP);
+    agent.unwrap().process().freeze()?;
     beside
         .node()
         .sh("nft flush chain inet tweed vxlan_passed_on")?;

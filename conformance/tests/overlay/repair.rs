@@ -49,7 +49,8 @@ fn repairs(lines: &[&str]) -> Result<(), LabError> {
     Cluster::wait_for_path(pod.netns(), far.address())?;
     let before = settled_state(cluster[1].node.netns())?;
 
-    signal(&mut cluster, Signal::SIGSTOP)?;
+    let agent = cluster.entry(1)?.agent.as_mut().unwrap();
+    agent.process().freeze()?;
     let target = Target {
         node: cluster[1].node.netns(),
         pod: &pod,
@@ -59,18 +60,12 @@ fn repairs(lines: &[&str]) -> Result<(), LabError> {
     }
     let changes = difference(&before, &state(cluster[1].node.netns())?);
     assert!(!changes.is_empty(), "{lines:?} damaged nothing");
-    signal(&mut cluster, Signal::SIGCONT)?;
+    let agent = cluster.entry(1)?.agent.as_mut().unwrap();
+    agent.process().signal(Signal::SIGCONT);
 
     wait_for_state(cluster[1].node.netns(), &before)?;
     Cluster::wait_for_path(pod.netns(), far.address())?;
     Cluster::wait_for_path(cluster[1].node.netns(), pod.address())
-}
-
-fn signal(cluster: &mut Cluster, signal: Signal) -> Result<(), LabError> {
-    if let Some(agent) = &mut cluster.entry(1)?.agent {
-        agent.process().signal(signal);
-    }
-    Ok(())
 }
 
 macro_rules! repairs {
