@@ -134,6 +134,12 @@ impl HandOver {
     fn new(rules: Rules) -> Result<Self, LabError> {
         let mut cluster = Cluster::start_dual_stack(2)?;
         let client = cluster.pod(1, "client")?;
+        // A flow of UDP that was silent for 30 s, or later for two minutes, would be forgotten,
+        // and led to any pod.
+        for key in ["udp_timeout", "udp_timeout_stream"] {
+            let path = format!("netfilter/nf_conntrack_{key}");
+            cluster[1].node.netns().set_sysctl(&path, "3600")?;
+        }
         let (pod, other) = (cluster.pod(2, "pod")?, cluster.pod(2, "other")?);
         for (pod, name) in [(&pod, b'p'), (&other, b'o')] {
             for address in addresses(pod) {

@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 use crate::node::{Agent, Node, eventually, ip, manifest, run};
 use crate::script::write_script;
 use crate::traffic_pod::TrafficPod;
-use crate::udp_servers::{UdpServers, entries, entry_of};
+use crate::udp_servers::{UdpServers, entries, entry_of, keep_entries};
 
 const CLUSTER_IP: &str = "10.96.0.53:53";
 const NODE_PORT: &str = "192.0.2.1:30053";
@@ -24,6 +24,7 @@ struct Scene {
 impl Scene {
     fn new(objects: &[String]) -> Self {
         let node = Node::new();
+        keep_entries();
         // The kernel translates what a node sends itself only after it has found a route.
         ip("route add default via 192.0.2.254");
         std::fs::create_dir_all(node.path("run")).unwrap();

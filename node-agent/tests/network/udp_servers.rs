@@ -43,6 +43,16 @@ impl UdpServers {
     }
 }
 
+/// Conntrack keeps flows of this namespace for an hour. Otherwise it forgets one that was
+/// silent for 30 s, which a busy machine may need for one step of a test, and one that has
+/// lasted for a while after two minutes.
+pub fn keep_entries() {
+    for key in ["udp_timeout", "udp_timeout_stream"] {
+        let path = format!("/proc/sys/net/netfilter/nf_conntrack_{key}");
+        std::fs::write(path, "3600").unwrap();
+    }
+}
+
 /// All flows of UDP.
 pub fn entries() -> String {
     let of = |family| run("conntrack", &format!("-L -f {family} -p udp -o id"));

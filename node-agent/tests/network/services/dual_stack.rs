@@ -10,7 +10,7 @@ use crate::families;
 use crate::namespace::Namespace;
 use crate::node::{Agent, Node, eventually, ip};
 use crate::traffic_pod::{CONNECT, TrafficPod};
-use crate::udp_servers::{UdpServers, entry_of};
+use crate::udp_servers::{UdpServers, entry_of, keep_entries};
 
 /// Where the Service is, of TCP and UDP alike: cluster IP, node port, and the address of a
 /// load balancer, which is of IPv6 only.
@@ -44,6 +44,7 @@ struct Scene {
 impl Scene {
     fn new(documents: &[String]) -> Self {
         let node = Node::new();
+        keep_entries();
         let other_node = Namespace::new();
         ip(&format!("link set wire netns {}", other_node.pid()));
         other_node.run(|| {
