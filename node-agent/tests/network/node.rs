@@ -266,8 +266,13 @@ impl Agent {
         thread.join().unwrap()
     }
 
-    fn end(&mut self) -> Option<Ending> {
+    /// Tells it to end as SIGTERM does, and does not wait for that.
+    pub fn cancel(&self) {
         self.stop.cancel();
+    }
+
+    fn end(&mut self) -> Option<Ending> {
+        self.cancel();
         self.thread.take().and_then(|thread| thread.join().ok())
     }
 }
