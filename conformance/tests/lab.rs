@@ -130,7 +130,7 @@ fn a_snapshot_shows_each_kind_of_change() {
     let (_lab, underlay) = lab();
     let node = underlay.node(1).unwrap();
     let netns = node.netns();
-    let before = Snapshot::of(netns).unwrap();
+    let before = Snapshot::settled(netns).unwrap();
     assert_eq!(before.changes(&Snapshot::of(netns).unwrap()), [""; 0]);
     netns
         .ip([
@@ -160,6 +160,28 @@ fn a_snapshot_shows_each_kind_of_change() {
         let prefix = format!("+ {kind} ");
         assert!(changes.iter().any(|c| c.starts_with(&prefix)), "{kind}");
     }
+}
+
+/// The kernel is sure of a new address of IPv6 after a second at the earliest, and makes
+/// its routes then.
+#[test]
+fn a_settled_snapshot_is_of_addresses_that_the_kernel_is_sure_of() {
+    let lab = Lab::new().unwrap();
+    let netns = lab.netns("alone").unwrap();
+    netns
+        .ip([
+            "link add one type veth peer name two",
+            "link set one up",
+            "link set two up",
+        ])
+        .unwrap();
+    let settled = Snapshot::settled(&netns).unwrap();
+    let own: Vec<_> = settled
+        .of_kind("address")
+        .filter(|address| address.contains("fe80:"))
+        .collect();
+    assert_eq!(own.len(), 2, "{settled}");
+    assert!(own.iter().all(|one| !one.contains("tentative")), "{own:?}");
 }
 
 #[test]

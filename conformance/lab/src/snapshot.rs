@@ -9,11 +9,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::error::LabError;
 use crate::netns::Netns;
+use crate::run::poll;
 
 /// Keys of `ip -j` and `bridge -j` that change by themselves.
 const VOLATILE: &[&str] = &[
@@ -26,6 +28,13 @@ const VOLATILE: &[&str] = &[
     "topology_change_timer",
     "valid_life_time",
 ];
+
+/// Time between two looks that have to be the same: some times what the kernel takes on a
+/// busy machine to bring up a link and its routes.
+const SETTLED_FOR: Duration = Duration::from_millis(300);
+
+/// Maximum time until a namespace does not change by itself any more.
+const SETTLED_LIMIT: Duration = Duration::from_secs(30);
 
 /// The state of one namespace: a line per object, each starting with its kind:
 /// `link`, `address`, `route`, `rule`, `neighbour`, `fdb`, `nft`, `sysctl`.
@@ -80,6 +89,30 @@ impl Snapshot {
         })?;
         objects.extend(sysctls);
         Ok(Self { objects })
+    }
+
+    /// Reads a namespace once it does not change by itself any more. After `ip link set up`
+    /// has returned, works of the kernel change flags, addresses and routes, and it makes
+    /// the routes of an address only when it is sure that nobody else has it.
+    ///
+    /// # Errors
+    /// As [`Snapshot::of`]; [`LabError::TimedOut`] with what still changes.
+    pub fn settled(netns: &Netns) -> Result<Self, LabError> {
+        let what = format!("{} not to change by itself any more", netns.name());
+        let mut last = Self::of(netns)?;
+        std::thread::sleep(SETTLED_FOR);
+        poll(&what, SETTLED_LIMIT, SETTLED_FOR, || {
+            let now = Self::of(netns).map_err(|error| error.chain())?;
+            let is_tentative = |line: &&str| line.contains("\"tentative\":true");
+            let tentative = now.of_kind("address").filter(is_tentative);
+            let mut unsettled = last.changes(&now);
+            unsettled.extend(tentative.map(|address| format!("address {address}")));
+            last = now;
+            match unsettled.is_empty() {
+                true => Ok(last.clone()),
+                false => Err(unsettled.join("\n")),
+            }
+        })
     }
 
     /// The same without the objects whose line `unwanted` picks.

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use tweed_lab::{AddResult, PluginCall, Pod};
+use tweed_lab::{AddResult, PluginCall, Pod, Snapshot};
 
 use crate::fixture::{Fixture, assert_refused, assert_refused_with};
 
@@ -66,7 +66,7 @@ fn a_full_range_is_refused_and_freed_addresses_are_used_again(fixture: &Fixture)
         13,
         "a /28 without network, gateway and broadcast address"
     );
-    let full = fixture.snapshot();
+    let full = Snapshot::settled(fixture.node.netns()).unwrap();
     assert_refused(&fixture.run(&fixture.call("ADD", last).config(&config)));
     fixture.assert_same_kernel(&full);
     assert_eq!(fixture.reserved(), assigned);

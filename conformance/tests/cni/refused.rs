@@ -47,7 +47,8 @@ fn a_second_add_leaves_the_first_alone(fixture: &Fixture) {
     let pod = fixture.pod("pod");
     let added = fixture.add(&pod);
     let reserved = fixture.reserved();
-    let (inside, outside) = (Snapshot::of(pod.netns()).unwrap(), fixture.snapshot());
+    let settled = |netns| Snapshot::settled(netns).unwrap();
+    let (inside, outside) = (settled(pod.netns()), settled(fixture.node.netns()));
     assert_refused(&fixture.run(&fixture.call("ADD", &pod)));
     assert_eq!(fixture.reserved(), reserved);
     fixture.assert_same_kernel(&outside);

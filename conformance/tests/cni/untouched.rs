@@ -2,7 +2,7 @@
 //! addresses that it does not need.
 
 use serde_json::json;
-use tweed_lab::{PingOptions, ping};
+use tweed_lab::{PingOptions, Snapshot, ping};
 
 use crate::fixture::{Fixture, assert_silent};
 
@@ -30,7 +30,7 @@ fn foreign_objects_stay(fixture: &Fixture) {
         "table ip mine {\n chain c {\n  type filter hook forward priority 0; policy accept;\n }\n}",
     )
     .unwrap();
-    let before = fixture.snapshot();
+    let before = Snapshot::settled(node).unwrap();
     let pods = ["one", "two"].map(|name| fixture.pod(name));
     for _ in 0..2 {
         pods.iter().for_each(|pod| drop(fixture.add(pod)));

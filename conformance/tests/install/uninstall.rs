@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
-use tweed_lab::{Cluster, ClusterPod, Lab, LabError, Snapshot, run, wait_until};
+use tweed_lab::{Cluster, ClusterPod, Lab, LabError, Snapshot, run};
 
 /// The folders of a node of the lab, below the node's folder.
 const FOLDERS: [&str; 4] = ["--run-dir", "/run", "--cni-conf-dir", "/cni/net.d"];
@@ -33,21 +32,7 @@ fn install_after(
     fs::create_dir_all(cluster[1].node.folder().join("opt/cni/bin")).unwrap();
     prepare(&cluster)?;
     let netns = cluster[1].node.netns();
-    // The kernel makes routes for an address only when it is sure that nobody else has it.
-    wait_until(
-        "no address to be tentative",
-        Duration::from_secs(30),
-        || {
-            let tentative = netns.sh("ip -o address show tentative");
-            let tentative = tentative.map_err(|error| error.chain())?;
-            if tentative.trim().is_empty() {
-                Ok(())
-            } else {
-                Err(tentative)
-            }
-        },
-    )?;
-    let kernel = Snapshot::of(netns)?;
+    let kernel = Snapshot::settled(netns)?;
     let files = files(&cluster);
     let source = cluster.lab().programs().own("tweed")?;
     let source = source.parent().unwrap_or(&source).display().to_string();

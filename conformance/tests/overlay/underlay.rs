@@ -209,7 +209,7 @@ fn foreign_objects_are_never_changed() -> Result<(), LabError> {
     cluster.plug(1)?;
     cluster.plug(2)?;
     other(cluster[1].node.netns())?;
-    let before = Snapshot::of(cluster[1].node.netns())?;
+    let before = Snapshot::settled(cluster[1].node.netns())?;
     cluster.publish()?;
     cluster.start_agent(1)?;
     cluster.start_agent(2)?;

@@ -70,6 +70,7 @@ fn join(world: &mut World, _: Target) -> Result<(), LabError> {
         return Ok(());
     };
     world.plug(index)?;
+    world.remember_foreign(&[index])?;
     world.cluster.publish()?;
     world.cluster.start_agent(index)
 }
@@ -85,6 +86,7 @@ fn leave(world: &mut World, target: Target) -> Result<(), LabError> {
 fn replace(world: &mut World, target: Target) -> Result<(), LabError> {
     world.unplug(target.node)?;
     world.plug(target.node)?;
+    world.remember_foreign(&[target.node])?;
     world.cluster.publish()?;
     world.cluster.start_agent(target.node)
 }

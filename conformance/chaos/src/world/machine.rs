@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::thread;
 
 use tweed_lab::{LabError, Netns, Snapshot};
 
@@ -51,7 +52,7 @@ const FOLLOWS_FORWARDING: &[&str] = &[
 
 impl World {
     /// Connects a new machine as node `index`, with pods of both families. It is not in
-    /// the node file yet and has no agent.
+    /// the node file yet and has no agent; [`World::remember_foreign`] comes before both.
     ///
     /// # Errors
     /// What the system refuses.
@@ -76,9 +77,29 @@ impl World {
         netns.ip(FOREIGN_OBJECTS)?;
         netns.sh("bridge fdb append 02:00:00:00:00:04 dev foreign1 dst 203.0.113.4")?;
         netns.nft(FOREIGN_TABLE)?;
-        let before = foreign_objects(netns)?;
-        self.foreign.retain(|(own, _)| *own != index);
-        self.foreign.push((index, before));
+        Ok(())
+    }
+
+    /// Remembers the foreign objects of nodes that were just connected, as they are once the
+    /// kernel has brought up their links. It waits for all nodes at the same time.
+    ///
+    /// # Errors
+    /// A namespace cannot be read, or goes on changing.
+    pub fn remember_foreign(&mut self, indexes: &[u8]) -> Result<(), LabError> {
+        let settled = thread::scope(|scope| {
+            let look = |index: &u8| {
+                let netns = self.cluster[*index].node.netns();
+                scope.spawn(|| Snapshot::settled(netns))
+            };
+            let looks: Vec<_> = indexes.iter().map(look).collect();
+            let ends = looks.into_iter().map(|look| match look.join() {
+                Ok(settled) => settled.map(only_foreign),
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            ends.collect::<Result<Vec<_>, _>>()
+        })?;
+        self.foreign.retain(|(own, _)| !indexes.contains(own));
+        self.foreign.extend(indexes.iter().copied().zip(settled));
         Ok(())
     }
 
@@ -115,9 +136,12 @@ impl World {
 /// # Errors
 /// The namespace cannot be read.
 pub fn foreign_objects(netns: &Netns) -> Result<Snapshot, LabError> {
+    Snapshot::of(netns).map(only_foreign)
+}
+
+fn only_foreign(all: Snapshot) -> Snapshot {
     let contains = |line: &str, marks: &[&str]| marks.iter().any(|mark| line.contains(mark));
-    Ok(Snapshot::of(netns)?
-        .without(|line| contains(line, FOLLOWS_FORWARDING) || !contains(line, FOREIGN_MARKS)))
+    all.without(|line| contains(line, FOLLOWS_FORWARDING) || !contains(line, FOREIGN_MARKS))
 }
 
 fn remove_content(folder: &std::path::Path) -> Result<(), LabError> {

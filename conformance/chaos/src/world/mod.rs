@@ -104,6 +104,7 @@ impl World {
         for index in 1..=nodes {
             world.plug(index)?;
         }
+        world.remember_foreign(&(1..=nodes).collect::<Vec<_>>())?;
         world.publish()?;
         for index in 1..=nodes {
             world.cluster.start_agent(index)?;
