@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tweed_lab::{Agent, LabError, Strace, wait_until};
 
-use crate::crash::{Stage, drafts};
+use crate::crash::{Stage, wait_until_no_draft};
 use crate::state::{difference, state};
 
 /// The calls of the agent, and errors that each of them may give.
@@ -158,11 +158,7 @@ impl Stage {
         let log = self.cluster[1].agent.as_ref().map(Agent::log).unwrap();
         assert!(!log.contains("panicked at"), "{when}: {log}");
         self.assert_whole(when);
-        let node = &self.cluster[1].node;
-        for folder in [node.run_dir(), node.cni_conf_dir()] {
-            let drafts = drafts(&folder);
-            assert!(drafts.is_empty(), "{when}: {drafts:?}");
-        }
+        wait_until_no_draft(&self.cluster[1].node, when)?;
         self.cluster.wait_ready()
     }
 }
