@@ -24,6 +24,9 @@ const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCAL
 /// at the same time.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
+/// Maximum time for an answer, for the same reason.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
 /// How an agent is started.
 #[derive(Debug, Clone, Default)]
 pub struct AgentOptions {
@@ -150,12 +153,20 @@ impl Agent {
     /// Requests a path of the agent's HTTP server; returns status and body.
     ///
     /// # Errors
-    /// [`LabError::Namespace`] if nobody answers within 5 s.
+    /// [`LabError::Namespace`] if nobody answers within 30 s.
     pub fn get(&self, path: &str) -> Result<(u16, String), LabError> {
+        self.get_within(path, ANSWER_LIMIT)
+    }
+
+    /// As [`Agent::get`], with another limit for each step of the exchange: an agent whose
+    /// system calls fail may leave a request without an answer.
+    ///
+    /// # Errors
+    /// [`LabError::Namespace`] if nobody answers in time.
+    pub fn get_within(&self, path: &str, limit: Duration) -> Result<(u16, String), LabError> {
         let request =
             format!("GET {path} HTTP/1.0\r\nHost: {METRICS}\r\nConnection: close\r\n\r\n");
         let exchange = || -> std::io::Result<String> {
-            let limit = Duration::from_secs(5);
             let mut stream = TcpStream::connect_timeout(&METRICS, limit)?;
             stream.set_read_timeout(Some(limit))?;
             stream.write_all(request.as_bytes())?;

@@ -11,7 +11,7 @@ use crate::error::LabError;
 use crate::netns::Netns;
 
 /// How long a client waits for an answer.
-const CLIENT_LIMIT: Duration = Duration::from_secs(3);
+const CLIENT_LIMIT: Duration = Duration::from_secs(30);
 
 /// Time between two checks of a server whether it has to stop.
 const SERVER_TICK: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ impl EchoServer {
     /// Listens on all addresses of a namespace, IPv4 and IPv6.
     ///
     /// # Errors
-    /// [`LabError::Namespace`] if the port is taken.
+    /// As [`Netns::listen`].
     pub fn start(netns: &Netns, port: u16) -> Result<Self, LabError> {
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
         let bind = || -> io::Result<(UdpSocket, TcpListener)> {
@@ -47,11 +47,7 @@ impl EchoServer {
             tcp.set_nonblocking(true)?;
             Ok((udp, tcp))
         };
-        let (udp, tcp) = netns.enter(bind)?.map_err(|source| LabError::Namespace {
-            action: "listen",
-            namespace: netns.name().to_owned(),
-            source,
-        })?;
+        let (udp, tcp) = netns.listen(bind)?;
         let stop = Arc::new(AtomicBool::new(false));
         let threads = vec![
             std::thread::spawn({
@@ -119,7 +115,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 /// returns the source address that it saw.
 ///
 /// # Errors
-/// [`LabError::Namespace`] if no answer comes within 3 s.
+/// [`LabError::Namespace`] if no answer comes within 30 s.
 pub fn source_seen(
     from: &Netns,
     to: SocketAddr,
@@ -178,7 +174,7 @@ pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<usize> {
 /// Replaces `EAGAIN`, a socket's error after a timeout, by a message that says so.
 fn name_timeout(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock {
-        return io::Error::new(io::ErrorKind::TimedOut, "no answer within 3 s");
+        return io::Error::new(io::ErrorKind::TimedOut, "no answer within 30 s");
     }
     error
 }

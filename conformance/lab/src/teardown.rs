@@ -213,7 +213,7 @@ fn end_processes(folder: &Path) -> Result<(), LabError> {
             ended.push((pid, started));
         }
     }
-    let deadline = Instant::now() + Duration::from_secs(2);
+    let deadline = Instant::now() + Duration::from_secs(20);
     while Instant::now() < deadline && ended.iter().any(|(pid, at)| start_time(*pid) == Some(*at)) {
         std::thread::sleep(Duration::from_millis(5));
     }

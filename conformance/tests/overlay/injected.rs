@@ -50,6 +50,9 @@ const LONG_ENOUGH: Duration = Duration::from_secs(4);
 /// and one that is started again needs some time to become ready.
 const LIMIT: Duration = Duration::from_secs(90);
 
+/// How long a probe waits for an answer, which may never come.
+const PROBE_LIMIT: Duration = Duration::from_secs(5);
+
 /// Objects of tweed's that are missing or wrong meanwhile.
 const DAMAGE: &[&str] = &[
     "ip route del 10.244.2.0/24",
@@ -88,7 +91,7 @@ impl Stage {
             let has_ended = match agent {
                 Some(agent) => {
                     // A probe, as a kubelet makes it; it may stay without an answer.
-                    let _ = agent.get("/readyz");
+                    let _ = agent.get_within("/readyz", PROBE_LIMIT);
                     agent.process().exit_status()?.is_some()
                 }
                 None => true,

@@ -47,7 +47,7 @@ pub fn wait_until_settled(node: &Netns) -> Result<(), LabError> {
     };
     wait_until(
         "the agent to see all pods",
-        Duration::from_secs(12),
+        Duration::from_secs(30),
         || match missing() {
             Ok(missing) if missing.is_empty() => Ok(()),
             Ok(missing) => Err(missing.join(", ")),

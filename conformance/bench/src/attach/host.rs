@@ -13,7 +13,7 @@ use super::call::{Burst, burst};
 use super::subject::{Subject, Verb};
 
 /// How long links may take to disappear after DEL.
-const REMOVED_WITHIN: Duration = Duration::from_secs(10);
+const REMOVED_WITHIN: Duration = Duration::from_secs(60);
 /// Pods that are attached at once while the node is filled.
 const FILL_BURST: usize = 8;
 /// The group in which a DEL of tweed's, and of the floor's, leaves a link to be

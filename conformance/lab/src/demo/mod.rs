@@ -136,7 +136,7 @@ fn wait_until_routes_removed(demo: &DemoCluster, pod_cidr: &str) -> Result<()> {
     for entry in demo.cluster().nodes().values() {
         let name = entry.node.name();
         let what = format!("{name} to remove its route to {pod_cidr}");
-        wait_until(&what, Duration::from_secs(10), || {
+        wait_until(&what, Duration::from_secs(60), || {
             let line = format!("ip route show root {pod_cidr}");
             match entry.node.netns().sh(&line) {
                 Ok(routes) if routes.trim().is_empty() => Ok(()),
