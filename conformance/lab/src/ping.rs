@@ -13,11 +13,9 @@ use crate::run::run;
 /// Options of a ping.
 #[derive(Debug, Clone)]
 pub struct PingOptions {
-    /// Number of requests.
+    /// Number of requests, which are sent at once.
     pub count: u32,
-    /// Time between requests.
-    pub interval: Duration,
-    /// How long to wait for the last answer.
+    /// How long to wait for answers after the last one that came.
     pub wait: Duration,
     /// Size of the whole IP packet in bytes, sent with "don't fragment"; `None`
     /// for small packets without that flag.
@@ -27,12 +25,11 @@ pub struct PingOptions {
 }
 
 impl Default for PingOptions {
-    /// Three small packets, 10 ms between them, 2 s for the last answer.
+    /// Three small packets, 10 s for answers: the machine may be busy.
     fn default() -> Self {
         Self {
             count: 3,
-            interval: Duration::from_millis(10),
-            wait: Duration::from_secs(2),
+            wait: Duration::from_secs(10),
             packet_size: None,
             source: None,
         }
@@ -139,10 +136,13 @@ pub fn ping(
     options: &PingOptions,
 ) -> Result<PingReport, LabError> {
     let to = to.into();
+    let count = options.count.to_string();
     let mut command = from.command("ping");
+    // `ping` waits as long as `-W` says only if no answer came before its last request.
+    // Otherwise it waits twice the longest round trip, which is no time on a busy machine.
+    // `-l` sends all requests before it looks for answers.
     command
-        .args(["-n", "-c", &options.count.to_string()])
-        .args(["-i", &options.interval.as_secs_f64().to_string()])
+        .args(["-n", "-c", &count, "-l", &count])
         .args(["-W", &options.wait.as_secs_f64().to_string()]);
     if let Some(size) = options.packet_size {
         // `-s` is the size without the IP header and without ICMP's 8 bytes.

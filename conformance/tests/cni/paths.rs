@@ -1,6 +1,7 @@
 //! Packets of a pod over its link, and that they need no ARP or neighbour discovery.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use tweed_lab::{
     Capture, EchoServer, Netns, OUTSIDE, PingOptions, Transport, capture, ping, source_seen,
@@ -166,7 +167,10 @@ fn first_packets_need_no_arp_and_no_neighbour_discovery(fixture: &Fixture) {
     ping(
         two.netns(),
         fixture.node.address(),
-        &PingOptions::packet(100),
+        &PingOptions {
+            wait: Duration::from_millis(200),
+            ..PingOptions::packet(100)
+        },
     )
     .unwrap();
     let asked = asking.wait_for("Request who-has 169.254.1.1").unwrap();
