@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tweed_lab::{EchoSocket, Lab, Netns, PingOptions, PingReport, Pings, ping, wait_until};
+use tweed_lab::{Cluster, EchoSocket, Lab, Netns, PingReport, Pings};
 
 /// Two hosts with a switch between them: `near` is `10.9.0.1` and `fd09::1`, `far` is
 /// `10.9.0.2` and `fd09::2`. `far` is the router of `near`.
@@ -56,22 +56,12 @@ impl Hosts {
     }
 
     fn wait_for_path(&self, to: &str) {
-        let to: IpAddr = to.parse().unwrap();
-        wait_until("the path to work again", Duration::from_secs(10), || {
-            let report = ping(&self.near, to, &PingOptions::default()).unwrap();
-            match report.lost() {
-                0 => Ok(()),
-                _ => Err(report.to_string()),
-            }
-        })
-        .unwrap();
+        Cluster::wait_for_path(&self.near, to.parse().unwrap()).unwrap();
     }
 }
 
-/// Waits for about 50 requests.
-fn wait_for_requests() {
-    std::thread::sleep(Duration::from_millis(500));
-}
+/// So many that most of them meet what was changed before.
+const REQUESTS: u32 = 30;
 
 fn has_error(report: &PingReport, words: &str) -> bool {
     report.errors.iter().any(|error| error.contains(words))
@@ -83,7 +73,7 @@ fn requests_are_lost_only_while_the_link_is_down() {
     let hosts = Hosts::new(&lab);
     let to = ["10.9.0.2", "fd09::2"];
     let (whole, broken) = (hosts.ping(to), hosts.ping(to));
-    wait_for_requests();
+    whole.wait_for_requests(REQUESTS).unwrap();
     for (to, report) in whole.stop().unwrap() {
         assert_eq!(report.lost(), 0, "{to}: {report}");
         assert_eq!(report.errors, [""; 0], "{to}");
@@ -92,10 +82,10 @@ fn requests_are_lost_only_while_the_link_is_down() {
     }
 
     hosts.switch.ip(["link set far down"]).unwrap();
-    wait_for_requests();
+    broken.wait_for_requests(REQUESTS).unwrap();
     hosts.switch.ip(["link set far up"]).unwrap();
     to.iter().for_each(|to| hosts.wait_for_path(to));
-    wait_for_requests();
+    broken.wait_for_requests(REQUESTS).unwrap();
     for (to, report) in broken.stop().unwrap() {
         assert!(report.lost() > 0, "{to}: {report}");
         let last = report.sent;
@@ -114,7 +104,7 @@ fn icmp_errors_of_a_router_are_reported() {
     let pings = hosts.ping(to);
     hosts.far.ip(lines("addr del TO dev lo")).unwrap();
     hosts.far.ip(lines("route add unreachable TO")).unwrap();
-    wait_for_requests();
+    pings.wait_for_requests(REQUESTS).unwrap();
     let reports = pings.stop().unwrap();
     for ((to, report), router) in reports.iter().zip(["10.9.0.2", "fd09::2"]) {
         assert!(report.lost() > 0, "{to}: {report}");
@@ -133,7 +123,7 @@ fn requests_that_the_local_kernel_refuses_are_lost_and_reported() {
     let pings = hosts.ping(to);
     let lines = to.map(|to| format!("route add prohibit {to}"));
     hosts.near.ip(lines).unwrap();
-    wait_for_requests();
+    pings.wait_for_requests(REQUESTS).unwrap();
     for (to, report) in pings.stop().unwrap() {
         assert!(report.lost() > 0, "{to}: {report}");
         let words = "could not be sent: Permission denied";
@@ -148,6 +138,7 @@ fn a_ping_without_any_answer_does_not_start() {
     let nobody: IpAddr = "10.9.0.99".parse().unwrap();
     let socket = hosts.near.enter(|| EchoSocket::open(nobody)).unwrap();
     let pings = [("to nobody".to_owned(), socket.unwrap())];
-    let error = Pings::start(pings).unwrap_err().to_string();
+    let limit = Duration::from_secs(1);
+    let error = Pings::start_within(limit, pings).unwrap_err().to_string();
     assert!(error.contains("to nobody: 0 of "), "{error}");
 }

@@ -18,6 +18,8 @@ mod thread;
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -25,6 +27,7 @@ use std::time::Duration;
 use crate::error::LabError;
 use crate::netns::Netns;
 use crate::ping::PingReport;
+use crate::run::wait_until;
 use crate::signals::block_if_shutting_down;
 
 use thread::{PingLoop, Stop};
@@ -32,12 +35,17 @@ use thread::{PingLoop, Stop};
 pub use socket::EchoSocket;
 
 /// Maximum time until each ping of a set has had its first answer.
-const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Maximum time until each ping of a set has made some more requests.
+const REQUESTS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A set of pings, each 100 times a second, until [`Pings::stop`].
 #[derive(Debug)]
 pub struct Pings {
     names: Vec<String>,
+    /// The number of requests of each ping so far.
+    requests: Arc<[AtomicU32]>,
     stop: Sender<Stop>,
     /// `None` after it has been joined.
     thread: Option<JoinHandle<io::Result<Vec<PingReport>>>>,
@@ -48,26 +56,41 @@ impl Pings {
     /// answer.
     ///
     /// # Errors
-    /// One has had no answer within 5 s, or the thread cannot be started.
+    /// One has had no answer within 30 s, or the thread cannot be started.
     pub fn start(pings: impl IntoIterator<Item = (String, EchoSocket)>) -> Result<Self, LabError> {
+        Self::start_within(FIRST_ANSWER_TIMEOUT, pings)
+    }
+
+    /// As [`Pings::start`], with another limit for the first answers.
+    ///
+    /// # Errors
+    /// As [`Pings::start`].
+    pub fn start_within(
+        limit: Duration,
+        pings: impl IntoIterator<Item = (String, EchoSocket)>,
+    ) -> Result<Self, LabError> {
         let (names, sockets): (Vec<String>, _) = pings.into_iter().unzip();
         let (stop, stop_receiver) = mpsc::channel();
         let (answered, first) = mpsc::channel();
         let failed = |source| LabError::Pings { source };
-        let ping_loop = PingLoop::new(sockets, stop_receiver, answered).map_err(failed)?;
+        let requests: Arc<[AtomicU32]> = names.iter().map(|_| AtomicU32::new(0)).collect();
+        let counted = Arc::clone(&requests);
+        let ping_loop = PingLoop::new(sockets, stop_receiver, answered, counted);
+        let ping_loop = ping_loop.map_err(failed)?;
         let thread = std::thread::Builder::new().name("pings".to_owned());
         let thread = thread.spawn(move || ping_loop.run()).map_err(failed)?;
         let mut pings = Self {
             names,
+            requests,
             stop,
             thread: Some(thread),
         };
-        pings.wait_for_answers(&first)?;
+        pings.wait_for_answers(limit, &first)?;
         Ok(pings)
     }
 
-    fn wait_for_answers(&mut self, first: &Receiver<()>) -> Result<(), LabError> {
-        match first.recv_timeout(FIRST_ANSWER_TIMEOUT) {
+    fn wait_for_answers(&mut self, limit: Duration, first: &Receiver<()>) -> Result<(), LabError> {
+        match first.recv_timeout(limit) {
             Ok(()) => Ok(()),
             // The thread has ended; joining it returns its error.
             Err(RecvTimeoutError::Disconnected) => self.end(Stop::Now).map(drop),
@@ -80,11 +103,27 @@ impl Pings {
                     .collect();
                 Err(LabError::TimedOut {
                     what: "the first answer to each ping".to_owned(),
-                    seconds: FIRST_ANSWER_TIMEOUT.as_secs(),
+                    seconds: limit.as_secs(),
                     last: silent.join("; "),
                 })
             }
         }
+    }
+
+    /// Waits until each ping has made so many more requests, which were sent or refused.
+    /// The first of them may have been under way before.
+    ///
+    /// # Errors
+    /// [`LabError::TimedOut`] after 30 s, if the thread has ended or cannot run.
+    pub fn wait_for_requests(&self, more: u32) -> Result<(), LabError> {
+        let count = || self.requests.iter().map(|one| one.load(Ordering::Acquire));
+        let goals: Vec<u32> = count().map(|before| before + more).collect();
+        wait_until("requests of each ping", REQUESTS_TIMEOUT, || {
+            match count().zip(&goals).all(|(now, goal)| now >= *goal) {
+                true => Ok(()),
+                false => Err(format!("{:?} of {goals:?}", count().collect::<Vec<_>>())),
+            }
+        })
     }
 
     /// Stops them. Returns when all requests are answered, or 2 s after the last

@@ -1,6 +1,8 @@
 //! The thread that sends and receives for all pings of a set.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -45,6 +47,8 @@ pub(super) struct PingLoop {
     stop: Receiver<Stop>,
     /// Signals that each ping has had an answer; `None` after that.
     answered: Option<Sender<()>>,
+    /// The number of requests of each ping so far, for those who wait for them.
+    requests: Arc<[AtomicU32]>,
 }
 
 impl PingLoop {
@@ -56,6 +60,7 @@ impl PingLoop {
         sockets: Vec<EchoSocket>,
         stop: Receiver<Stop>,
         answered: Sender<()>,
+        requests: Arc<[AtomicU32]>,
     ) -> io::Result<Self> {
         let start = Instant::now();
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -72,6 +77,7 @@ impl PingLoop {
             epoll,
             stop,
             answered: Some(answered),
+            requests,
         })
     }
 
@@ -91,11 +97,15 @@ impl PingLoop {
             }
             let is_settled = || self.pings.iter().all(|ping| ping.record.is_settled());
             let until = match end {
-                Some(end) if now >= end || is_settled() => break,
+                Some(_) if is_settled() => break,
                 Some(end) => end,
                 None => self.send(now),
             };
-            self.receive(until)?;
+            // What came in time is there even if this thread could not run until then.
+            let received = self.receive(until)?;
+            if received == 0 && end.is_some_and(|end| now >= end) {
+                break;
+            }
             let has_answer = |ping: &Ping| ping.record.has_answer();
             if self.answered.is_some() && self.pings.iter().all(has_answer) {
                 // Sending fails if the receiver has stopped waiting.
@@ -110,17 +120,19 @@ impl PingLoop {
     fn send(&mut self, now: Instant) -> Instant {
         // Also without any ping, `stop` has to be checked.
         let mut next = now + INTERVAL;
-        for ping in &mut self.pings {
+        for (ping, requests) in self.pings.iter_mut().zip(self.requests.iter()) {
             if ping.schedule.next() <= now {
                 ping.send();
+                requests.store(ping.record.sent(), Ordering::Release);
             }
             next = next.min(ping.schedule.next());
         }
         next
     }
 
-    /// Waits for answers, at most until that time, and receives them.
-    fn receive(&mut self, until: Instant) -> io::Result<()> {
+    /// Waits for answers, at most until that time, and receives them. Returns the number of
+    /// sockets that had something.
+    fn receive(&mut self, until: Instant) -> io::Result<usize> {
         // Rounded up to milliseconds, the resolution of epoll: a request is late by
         // less than that, and later ones are not delayed by it.
         let left = until.saturating_duration_since(Instant::now());
@@ -144,7 +156,7 @@ impl PingLoop {
                 ping.receive();
             }
         }
-        Ok(())
+        Ok(count)
     }
 }
 
