@@ -93,7 +93,10 @@ impl Endpoint {
     pub fn ping_address(&self, name: &str, to: IpAddr, count: u32) -> Result<()> {
         let count = count.to_string();
         let mut command = self.command("ping");
-        command.args(["-n", "-q", "-i", "0.01", "-W", "20", "-c", &count]);
+        // `ping` waits as long as `-W` says only if no answer came before its last request.
+        // Otherwise it waits twice the longest round trip, which is no time on a busy
+        // machine. `-l` sends all requests before it looks for answers.
+        command.args(["-n", "-q", "-W", "20", "-c", &count, "-l", &count]);
         command.arg(to.to_string());
         let report = run(&mut command);
         let failed = || format!("pinging {name} from {}", self.name);

@@ -51,7 +51,7 @@ impl Stream {
         let any = SocketAddr::new(to.address, 0);
         let listener = to.enter(|| TcpListener::bind(any))?.context("listen")?;
         let address = listener.local_addr().context("listen")?;
-        let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(10));
+        let connect = || TcpStream::connect_timeout(&address, LIMIT);
         let client = from.enter(connect)?.context("connect")?;
         // The connection is established, so this does not block.
         let (server, peer) = listener.accept().context("accept")?;

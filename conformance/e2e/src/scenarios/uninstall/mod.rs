@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use tweed_lab::{Programs, run as run_program};
+use tweed_lab::{Programs, run as run_program, wait_until};
 use tweed_lab_kubernetes::Machine;
 
 use super::{Precondition, Scenario};
@@ -107,25 +107,32 @@ fn run_steps(fixture: &mut Fixture<'_>, source: &Source, node: &str) -> Result<(
     let took = clean(fixture, source, node, false)?;
     fixture.measure("to clean a node", format!("{:.1} s", took.as_secs_f64()));
     let machine = fixture.cluster.node(node)?;
-    let changes = before.changes(&State::of(machine)?);
-    let is_other_config = |change: &&String| change.contains(OTHER_CONFIG);
-    let others: Vec<&String> = changes.iter().filter(|one| !is_other_config(one)).collect();
+    wait_until_as(&before, machine, |change| !change.contains(OTHER_CONFIG))?;
+    let left = machine.sh("ls /etc/cni/net.d")?;
     ensure!(
-        others.is_empty(),
-        "these differ from the state before: {others:#?}"
-    );
-    ensure!(
-        machine.sh("ls /etc/cni/net.d")?.trim() == format!("{OTHER_CONFIG}.tweed-displaced"),
-        "the other network's config must stay displaced: {changes:#?}"
+        left.trim() == format!("{OTHER_CONFIG}.tweed-displaced"),
+        "the other network's config must stay displaced: {left:?}"
     );
 
     clean(fixture, source, node, true)?;
-    let changes = before.changes(&State::of(fixture.cluster.node(node)?)?);
-    ensure!(
-        changes.is_empty(),
-        "these differ from the state before: {changes:#?}"
-    );
+    wait_until_as(&before, fixture.cluster.node(node)?, |_| true)?;
     fixture.log("links, addresses, routes, rules, tables, sysctls and files are as before");
+    Ok(())
+}
+
+/// Waits until the node differs from the state before in none of the `counted` changes: the
+/// runtime may still remove what was a pod's, and the kernel links.
+fn wait_until_as(before: &State, node: &Machine, counted: impl Fn(&String) -> bool) -> Result<()> {
+    let what = format!("{} to be as before", node.name());
+    wait_until(&what, LIMIT, || {
+        let now = State::of(node).map_err(|error| format!("{error:#}"))?;
+        let mut changes = before.changes(&now);
+        changes.retain(&counted);
+        match changes.is_empty() {
+            true => Ok(()),
+            false => Err(format!("these differ: {changes:#?}")),
+        }
+    })?;
     Ok(())
 }
 
