@@ -175,7 +175,7 @@ fn patch(fixture: &Fixture<'_>, token: &str, node: &str, change: &Value) -> anyh
 fn ask(fixture: &Fixture<'_>, token: &str, path: &str, more: &[&str]) -> anyhow::Result<Answer> {
     let url = format!("{API}{path}");
     let bearer = format!("Authorization: Bearer {token}");
-    let mut words = vec!["curl", "--silent", "--insecure", "--max-time", "10"];
+    let mut words = vec!["curl", "--silent", "--insecure", "--max-time", "60"];
     words.extend(["--write-out", "\n%{http_code}", "--header", &bearer]);
     words.extend(more);
     words.push(&url);
