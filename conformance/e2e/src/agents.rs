@@ -21,5 +21,9 @@ pub fn restart(fixture: &Fixture<'_>) -> Result<()> {
         LIMIT.as_secs()
     );
     fixture.kubectl().sh(&line)?;
+    // The status of the DaemonSet may still be of the pods that are gone.
+    let agents = "--namespace kube-system --selector app.kubernetes.io/component=agent";
+    let count = fixture.cluster.nodes().count();
+    fixture.kubectl().wait_all_ready(agents, count, LIMIT)?;
     wait_rolled_out(fixture)
 }
