@@ -126,7 +126,8 @@ mod tests {
 
     use super::*;
 
-    fn store_with(folder: &tempfile::TempDir) -> (Store, Seed) {
+    /// A store with a record that a DEL has marked.
+    fn marked(folder: &tempfile::TempDir) -> (Store, Seed, Held) {
         let network = NetworkName::new("tweed").unwrap();
         let attachment = Attachment {
             network: network.clone(),
@@ -135,19 +136,20 @@ mod tests {
         };
         let by = Process::current().unwrap();
         let store = Store::open(folder.path(), &network);
-        (store, Seed::new(attachment, Owner::Tweed, by))
+        let seed = Seed::new(attachment, Owner::Tweed, by);
+        let mut locked = store.lock(LOCK_WAIT).unwrap();
+        drop(locked.track(&seed, Vec::new()).unwrap());
+        let held = locked.mark_deleting(&seed.attachment).unwrap().unwrap();
+        drop(locked);
+        (store, seed, held)
     }
 
     /// A DEL that found no record excludes no other process.
     #[test]
     fn a_record_that_another_del_works_on_is_left_to_it() {
         let folder = tempfile::tempdir().unwrap();
-        let (store, seed) = store_with(&folder);
+        let (store, seed, held) = marked(&folder);
         let attachment = &seed.attachment;
-        let mut locked = store.lock(LOCK_WAIT).unwrap();
-        drop(locked.track(&seed, Vec::new()).unwrap());
-        let held = locked.mark_deleting(attachment).unwrap().unwrap();
-        drop(locked);
 
         free(&store, attachment, None).unwrap();
         assert!(store.read(attachment).unwrap().is_some());
@@ -159,11 +161,9 @@ mod tests {
     #[test]
     fn a_record_of_a_later_add_is_left_to_it() {
         let folder = tempfile::tempdir().unwrap();
-        let (store, seed) = store_with(&folder);
+        let (store, seed, held) = marked(&folder);
         let attachment = &seed.attachment;
         let mut locked = store.lock(LOCK_WAIT).unwrap();
-        drop(locked.track(&seed, Vec::new()).unwrap());
-        let held = locked.mark_deleting(attachment).unwrap().unwrap();
         locked.free(attachment).unwrap();
         let mut added = locked.track(&seed, Vec::new()).unwrap();
         drop(locked);

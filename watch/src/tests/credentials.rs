@@ -13,6 +13,24 @@ async fn server_for(token: &'static str) -> (Server, Value) {
     (server, cluster)
 }
 
+/// A kubeconfig whose credentials this shell script gives, in its folder: the file `credential`
+/// has them, with this status.
+fn write_exec_kubeconfig(folder: &Path, cluster: Value, script: &str, status: &Value) {
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": status,
+    });
+    std::fs::write(folder.join("credential"), credential.to_string()).unwrap();
+    let exec = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "/bin/sh",
+        "args": ["-c", format!("cd '{}' && {script}", folder.display())],
+        "interactiveMode": "Never",
+    });
+    write_kubeconfig_as(folder, cluster, json!({"exec": exec}));
+}
+
 /// It is run in a thread of its own: probes and other sources do not wait for it.
 #[tokio::test]
 async fn a_program_that_gives_credentials_holds_up_nothing_else() {
@@ -21,19 +39,8 @@ async fn a_program_that_gives_credentials_holds_up_nothing_else() {
     let (_server, cluster) = server_for("given").await;
     let mut watched = Watched::<Node>::without_kubeconfig();
     let folder = watched.folder.path().to_owned();
-    let credential = json!({
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "kind": "ExecCredential",
-        "status": {"token": "given"},
-    });
-    std::fs::write(folder.join("credential"), credential.to_string()).unwrap();
-    let exec = json!({
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": "/bin/sh",
-        "args": ["-c", format!("cd '{}' && {PLUGIN}", folder.display())],
-        "interactiveMode": "Never",
-    });
-    write_kubeconfig_as(&folder, cluster, json!({"exec": exec}));
+    let status = json!({"token": "given"});
+    write_exec_kubeconfig(&folder, cluster, PLUGIN, &status);
     let started = async {
         while !folder.join("started").exists() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -119,19 +126,8 @@ async fn a_program_that_hangs_when_the_credentials_end_is_named_and_not_started_
     let folder = watched.folder.path().to_owned();
     // A client gets others a minute before.
     let end = SystemTime::now() + Duration::from_secs(61);
-    let credential = json!({
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "kind": "ExecCredential",
-        "status": {"token": "given", "expirationTimestamp": timestamp(end)},
-    });
-    std::fs::write(folder.join("credential"), credential.to_string()).unwrap();
-    let exec = json!({
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": "/bin/sh",
-        "args": ["-c", format!("cd '{}' && {PLUGIN}", folder.display())],
-        "interactiveMode": "Never",
-    });
-    write_kubeconfig_as(&folder, cluster, json!({"exec": exec}));
+    let status = json!({"token": "given", "expirationTimestamp": timestamp(end)});
+    write_exec_kubeconfig(&folder, cluster, PLUGIN, &status);
     watched.listed().await;
     let hangs = folder.join("hangs");
     std::fs::write(&hangs, "").unwrap();

@@ -95,7 +95,7 @@ fn judge(files: &[NetworkFile]) -> Outcome {
     let message = format!(
         "systemd-networkd manages tweed's links, as {}, by {}: it asks for addresses and routers \
          on them (DHCP, IPv6AcceptRA), and what a pod answers can become the node's address and \
-         default route; and it removes what it has not set up itself",
+         default route",
         link.name,
         file.path.display()
     );
