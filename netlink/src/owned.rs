@@ -26,11 +26,11 @@ use crate::nf::{FAMILY_INET, Socket, Transaction, attributes::Attributes};
 use crate::route::{MAIN_TABLE, Route};
 use crate::{error::Error, link::Link};
 use ipnetwork::IpNetwork;
-use tweed_core::{family::Family, mac::Mac};
+use tweed_core::{attachment::Attachment, family::Family, mac::Mac};
 
 use tweed_core::ownership::{
     ALIAS_PREFIX, DELETION_GROUPS, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_GROUP,
-    LINK_PREFIX, ROUTE_PROTOCOL,
+    LINK_PREFIX, ROUTE_PROTOCOL, alias_key,
 };
 
 const DEVICE_PREFIX: &str = "tweed.";
@@ -122,6 +122,20 @@ fn has_alias(link: &Link) -> bool {
 #[must_use]
 pub fn is_any_pod_link(link: &Link) -> bool {
     link.name.starts_with(LINK_PREFIX) && (is_in_group(link) || has_alias(link))
+}
+
+/// Whether `link` has the alias that the plugin gives the host end of this attachment.
+#[must_use]
+pub fn has_alias_of(link: &Link, attachment: &Attachment) -> bool {
+    let key = link.alias.as_deref().and_then(|a| a.split(' ').next());
+    key == Some(&alias_key(attachment))
+}
+
+/// Whether `link` is the host end of this attachment, whatever its name: it has the group
+/// and the alias.
+#[must_use]
+pub fn is_renamed_link_of(link: &Link, attachment: &Attachment) -> bool {
+    link.group == LINK_GROUP && has_alias_of(link, attachment)
 }
 
 /// Whether `link` is in one of the groups of pods' links.

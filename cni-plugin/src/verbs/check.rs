@@ -11,7 +11,7 @@ use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request
 use tweed_core::attachment::Attachment;
 use tweed_core::ownership::{LINK_GROUP, alias_key};
 use tweed_ipam::record::{Made, Record, State};
-use tweed_netlink::{address::Address, link::Link, neighbour::Neighbour, route::Route};
+use tweed_netlink::{address::Address, link::Link, neighbour::Neighbour, owned, route::Route};
 
 use crate::config::{Ipam, Settings};
 use crate::datapath::veth::plan::{self, gateway_of};
@@ -162,7 +162,7 @@ impl Expected<'_> {
             }
         };
         differ("group", link.group.to_string(), LINK_GROUP.to_string());
-        if !ownership::has_alias(link, self.attachment) {
+        if !owned::has_alias_of(link, self.attachment) {
             let alias = link.alias.clone().unwrap_or_default();
             differ("alias", alias, alias_key(self.attachment));
         }

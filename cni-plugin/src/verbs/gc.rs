@@ -9,7 +9,7 @@ use tweed_ipam::plugin::{listed, report_host_local};
 use tweed_ipam::record::Record;
 use tweed_ipam::store::{Entry, LOCK_WAIT, Store};
 use tweed_ipam::sweep::{self, Cause, Removal, Swept};
-use tweed_netlink::link::Link;
+use tweed_netlink::{link::Link, owned};
 
 use super::failures::Failures;
 use crate::datapath::veth::{Kernel, ownership, refused};
@@ -122,7 +122,7 @@ pub(crate) fn is_link_gone(kernel: &mut impl Kernel, record: &Record) -> bool {
         && kernel.host_links().is_ok_and(|links| {
             let attachment = record.attachment();
             let mut links = links.iter();
-            !links.any(|link| ownership::is_renamed(link, &attachment))
+            !links.any(|link| owned::is_renamed_link_of(link, &attachment))
         })
 }
 

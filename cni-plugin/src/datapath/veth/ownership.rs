@@ -2,9 +2,10 @@
 
 use tweed_core::attachment::{Attachment, NetworkName};
 use tweed_core::ownership::{
-    ALIAS_PREFIX, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_GROUP, LINK_PREFIX, alias_key,
+    ALIAS_PREFIX, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_GROUP, LINK_PREFIX,
 };
 use tweed_netlink::link::Link;
+use tweed_netlink::owned::has_alias_of;
 
 /// Whether a link is the host end of this attachment: it has the name, which is a
 /// hash of the attachment, and the group or the alias. Each of the two may be missing:
@@ -14,26 +15,13 @@ use tweed_netlink::link::Link;
 #[must_use]
 pub fn belongs(link: &Link, attachment: &Attachment) -> bool {
     let name = attachment.link_name();
-    is_named(link, &name) || (link.name == name && has_alias(link, attachment))
+    is_named(link, &name) || (link.name == name && has_alias_of(link, attachment))
 }
 
 /// Whether a link is the host end of the attachment whose link has this name.
 #[must_use]
 pub fn is_named(link: &Link, name: &str) -> bool {
     link.name == name && matches!(link.group, LINK_GROUP | LEAVING_LINK_GROUP)
-}
-
-/// Whether a link has the alias that ADD gave it.
-#[must_use]
-pub fn has_alias(link: &Link, attachment: &Attachment) -> bool {
-    key_of(link) == Some(&alias_key(attachment))
-}
-
-/// Whether a link is the host end of this attachment, whatever its name: it has the group
-/// and the alias.
-#[must_use]
-pub fn is_renamed(link: &Link, attachment: &Attachment) -> bool {
-    link.group == LINK_GROUP && has_alias(link, attachment)
 }
 
 /// Whether a link is the host end of some attachment of this network.

@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnetwork::IpNetwork;
-use tweed_core::ownership::{LINK_GROUP, alias_key};
+use tweed_core::ownership::LINK_GROUP;
 use tweed_ipam::record::{Owner, Record, State};
 use tweed_netlink::{link::Link, route::Route};
 
@@ -29,17 +29,15 @@ pub(super) fn is_kept(record: &Record) -> bool {
 /// attachment, and the group or the alias. Where no link has the name, somebody may have
 /// renamed it: then it has both.
 pub(super) fn link_of<'a>(record: &Record, mirror: &'a Mirror) -> Option<&'a Link> {
-    let name = record.link.as_deref()?;
-    let key = alias_key(&record.attachment());
-    let has_alias = |link: &Link| {
-        let alias = link.alias.as_deref().unwrap_or_default();
-        alias.split(' ').next() == Some(&key)
-    };
-    match mirror.link(name) {
-        Some(link) => (owned::is_in_group(link) || has_alias(link)).then_some(link),
+    let attachment = record.attachment();
+    match mirror.link(record.link.as_deref()?) {
+        Some(link) => {
+            let is_own = owned::is_in_group(link) || owned::has_alias_of(link, &attachment);
+            is_own.then_some(link)
+        }
         None => {
             let mut links = mirror.links.values();
-            links.find(|link| link.group == LINK_GROUP && has_alias(link))
+            links.find(|link| owned::is_renamed_link_of(link, &attachment))
         }
     }
 }
