@@ -341,6 +341,7 @@ fn services_are_loaded_changed_and_paid_for() {
     for (name, columns) in [
         ("start to the first packet, ms", &proxies[..]),
         ("an endpoint comes, event to packet, p50, ms", &proxies[..]),
+        ("an endpoint goes, event to packet, p50, ms", &proxies[..]),
         (
             "an endpoint goes, with its UDP flows, event to packet, p50, ms",
             &proxies[..],

@@ -2,31 +2,31 @@
 //! by their number, beside kube-proxy.
 //!
 //! ```text
-//! objects    Services as the API has them
-//! subject    who serves them: tweed, kube-proxy, a rule made by hand, nobody
+//! connections   of TCP: how many in a second, until when
+//! objects       Services as the API has them
+//! subject       who serves them: tweed, kube-proxy, a rule made by hand, nobody
 //! ```
 //!
 //! The nodes, their API server and the probes are those of [`crate::policies`]. All
 //! subjects take turns within a round; that a Service works is seen by packets.
 
+mod connections;
 mod objects;
 mod subject;
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd as _;
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
-use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt::Linger};
 use tweed_lab::Underlay;
 
 use crate::Options;
-use crate::policies::host::Attached;
 use crate::policies::probe::{self, Probe};
 use crate::policies::{PAUSE, record_all};
 use crate::report::{Report, Table, progress};
 use crate::stats::{millis, percentile, turns};
+use connections::UntilRefused;
 use objects::{CIDRS, Measured, SERVICES, SLICES};
 use subject::{Served, Subject};
 
@@ -46,12 +46,11 @@ const SETTLED: Duration = Duration::from_secs(3);
 const LOADED: Measured = Measured::udp("loaded", 10, 7001);
 /// The Service whose endpoint comes and goes.
 const COMING: Measured = Measured::udp("coming", 11, 7002);
+/// The Service whose connections are refused when its endpoint goes.
+const GOING: Measured = Measured::tcp("going", 14, 7005);
 /// The Services by which costs are measured.
 const COST: Measured = Measured::udp("cost", 12, 7003);
 const CONNECT: Measured = Measured::tcp("connect", 13, 7004);
-
-/// How long connections are counted at a time.
-const TURN: Duration = Duration::from_millis(200);
 
 /// Measures all of it.
 pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::Result<Report> {
@@ -158,7 +157,7 @@ impl Round {
         let name = served.host.node.name().to_owned();
         let api = &served.host.server;
         api.put(CIDRS, [objects::cidr()]);
-        let measured = [LOADED, COMING, COST, CONNECT];
+        let measured = [LOADED, COMING, GOING, COST, CONNECT];
         let unused = (0..self.size).map(objects::unused);
         let (services, slices): (Vec<_>, Vec<_>) =
             unused.map(|[service, slice]| (service, slice)).unzip();
@@ -186,33 +185,52 @@ impl Round {
     fn changes(&self, served: &Served, record: Record<'_>) -> anyhow::Result<()> {
         let ends = &served.host.ends;
         let (api, node) = (&served.host.server, served.host.node.name());
-        let [with, without] =
-            [Some(ends[0].address), None].map(|endpoint| COMING.slice(endpoint, node));
-        let (mut comes, mut goes) = (Vec::new(), Vec::new());
+        let slices = |service: Measured| {
+            [Some(ends[0].address), None].map(|endpoint| service.slice(endpoint, node))
+        };
+        let [with, without] = slices(COMING);
+        let [with_connections, without_connections] = slices(GOING);
+        let (changes, rest) = match served.subject {
+            Subject::KubeProxy(_) => (self.changes.min(MOST_CHANGES_OF_KUBE_PROXY), SETTLED),
+            _ => (self.changes, PAUSE),
+        };
+        let (mut comes, mut refused, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         std::thread::sleep(self.rest);
+        for _ in 0..changes {
+            let (port, to) = (GOING.port, GOING.at());
+            let made = UntilRefused::start(&ends[1], &ends[0], port, to)?;
+            std::thread::sleep(rest);
+            let start = api.put(SLICES, [without_connections.clone()]);
+            refused.push(millis(made.wait(start)?));
+            // The next change comes when nothing of this one is left to do.
+            std::thread::sleep(rest);
+            api.put(SLICES, [with_connections.clone()]);
+        }
+        std::thread::sleep(rest);
         if served.subject == Subject::Tweed {
             let probe = Probe::start_to(&ends[1], &ends[0], COMING.port, COMING.at())?;
-            for _ in 0..self.changes {
-                std::thread::sleep(PAUSE);
+            for _ in 0..changes {
+                std::thread::sleep(rest);
                 let start = api.put(SLICES, [without.clone()]);
-                goes.push(millis(probe.wait_shut(start)?));
-                std::thread::sleep(PAUSE);
+                silent.push(millis(probe.wait_shut(start)?));
+                std::thread::sleep(rest);
                 let start = api.put(SLICES, [with.clone()]);
                 comes.push(millis(probe.wait_open(start)?));
             }
         } else {
             // kube-proxy leaves the flows of a Service alone that has no endpoints any more,
             // so they go on: what is asked afterwards are new ones.
-            for _ in 0..self.changes.min(MOST_CHANGES_OF_KUBE_PROXY) {
+            for _ in 0..changes {
                 api.put(SLICES, [without.clone()]);
-                std::thread::sleep(SETTLED);
+                std::thread::sleep(rest);
                 let probe = Probe::start_refused(&ends[1], &ends[0], COMING.port, COMING.at())?;
                 let start = api.put(SLICES, [with.clone()]);
                 comes.push(millis(probe.wait_open(start)?));
             }
         }
         record_all("an endpoint comes", &mut comes, record);
-        record_all("an endpoint goes, with its UDP flows", &mut goes, record);
+        record_all("an endpoint goes", &mut refused, record);
+        record_all("an endpoint goes, with its UDP flows", &mut silent, record);
         Ok(())
     }
 
@@ -246,7 +264,8 @@ impl Round {
             for turn in turns(batch, nodes.len()) {
                 let ((_, served), rates) = (&nodes[turn], &mut rates[turn]);
                 let ends = &served.host.ends;
-                rates.push(connect(&ends[1], &ends[0], served.leads_to(CONNECT))?);
+                let to = served.leads_to(CONNECT);
+                rates.push(connections::rate(&ends[1], &ends[0], CONNECT.port, to)?);
             }
         }
         for ((at, _), rates) in nodes.iter().zip(&mut rates) {
@@ -282,40 +301,4 @@ fn one_rule(served: &Served) -> anyhow::Result<()> {
         rules.concat()
     );
     Ok(served.host.node.netns().nft(&table)?)
-}
-
-/// Connections that are made one after the other in a turn, in a second.
-fn connect(client: &Attached, server: &Attached, to: SocketAddr) -> anyhow::Result<f64> {
-    let port = CONNECT.port;
-    let listen = || TcpListener::bind(("0.0.0.0", port));
-    let listener = server.pod.netns().listen(listen)?;
-    let accepting = listener.try_clone()?;
-    // A listener that is shut down says so by EINVAL.
-    let is_open = move || {
-        let accepted = accepting.accept();
-        !matches!(accepted, Err(error) if error.raw_os_error() == Some(nix::libc::EINVAL))
-    };
-    let accept = std::thread::spawn(move || while is_open() {});
-    let one = move || -> anyhow::Result<()> {
-        let stream = TcpStream::connect(to)?;
-        // It ends by a reset, so that no port waits for late packets.
-        let at_once = nix::libc::linger {
-            l_onoff: 1,
-            l_linger: 0,
-        };
-        Ok(setsockopt(&stream, Linger, &at_once)?)
-    };
-    let turn = move || -> anyhow::Result<f64> {
-        let start = Instant::now();
-        let mut count = 0.0;
-        while start.elapsed() < TURN {
-            one().with_context(|| format!("connection {count} to {to}"))?;
-            count += 1.0;
-        }
-        Ok(count / start.elapsed().as_secs_f64())
-    };
-    let rate = client.pod.netns().enter(turn)?;
-    shutdown(listener.as_raw_fd(), Shutdown::Both)?;
-    accept.join().ok().context("the listener has panicked")?;
-    rate
 }

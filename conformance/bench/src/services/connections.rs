@@ -1,0 +1,160 @@
+//! Connections of TCP from a client to the server of a node: how many are made in a second,
+//! and when they begin to be refused.
+//!
+//! One thread makes and accepts them: a thread that accepts beside it may be late, and what
+//! then overflows the listener's queue is repeated by the kernel after a second only.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use nix::sys::socket::{setsockopt, sockopt::Linger};
+
+use crate::policies::host::Attached;
+use crate::realtime;
+
+/// How long connections are counted at a time.
+const TURN: Duration = Duration::from_millis(200);
+/// Time between two connections of which one is to be refused.
+const INTERVAL: Duration = Duration::from_micros(200);
+/// How long a connection may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long until the first one is refused, or accepted.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// A client, and a server that listens.
+struct Ends {
+    listener: TcpListener,
+    to: SocketAddr,
+}
+
+impl Ends {
+    /// `to` leads to the port of the server.
+    fn new(server: &Attached, port: u16, to: SocketAddr) -> anyhow::Result<Self> {
+        let listen = || TcpListener::bind(("0.0.0.0", port));
+        let listener = server.pod.netns().listen(listen)?;
+        Ok(Self { listener, to })
+    }
+
+    /// Makes a connection from the calling thread's network namespace, and ends it.
+    fn connect(&self) -> io::Result<()> {
+        let stream = TcpStream::connect_timeout(&self.to, PATIENCE)?;
+        let (accepted, _) = self.listener.accept()?;
+        // Both end by a reset, so that no port waits for late packets.
+        let at_once = nix::libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        for end in [stream, accepted] {
+            setsockopt(&end, Linger, &at_once)?;
+        }
+        Ok(())
+    }
+}
+
+/// Connections that are made one after the other in a turn, in a second. `to` leads to the
+/// port of the server.
+pub fn rate(
+    client: &Attached,
+    server: &Attached,
+    port: u16,
+    to: SocketAddr,
+) -> anyhow::Result<f64> {
+    let ends = Ends::new(server, port, to)?;
+    let turn = || -> anyhow::Result<f64> {
+        let start = Instant::now();
+        let mut count = 0.0;
+        while start.elapsed() < TURN {
+            let made = ends.connect();
+            made.with_context(|| format!("connection {count} to {to}"))?;
+            count += 1.0;
+        }
+        Ok(count / start.elapsed().as_secs_f64())
+    };
+    client.pod.netns().enter(turn)?
+}
+
+/// Connections that are made one after the other until one is refused.
+pub struct UntilRefused {
+    thread: JoinHandle<()>,
+    events: mpsc::Receiver<Event>,
+}
+
+/// What has become of a connection.
+enum Event {
+    /// The first that was made.
+    Made,
+    /// The first that was refused after it, and when.
+    Refused(Instant),
+    Failed(io::Error),
+}
+
+impl UntilRefused {
+    /// Begins them, and waits for the first that is made. `to` leads to the port of the server.
+    pub fn start(
+        client: &Attached,
+        server: &Attached,
+        port: u16,
+        to: SocketAddr,
+    ) -> anyhow::Result<Self> {
+        let ends = Ends::new(server, port, to)?;
+        let (tell, events) = mpsc::channel();
+        let work = move || connect_until_refused(&ends, &tell);
+        let thread = client.pod.netns().enter(|| realtime::spawn(work))??;
+        let one = Self { thread, events };
+        match one.next()? {
+            Event::Made => Ok(one),
+            Event::Refused(_) => anyhow::bail!("connections to {to} are refused"),
+            Event::Failed(error) => Err(error).with_context(|| format!("connection to {to}")),
+        }
+    }
+
+    /// From `start` to the first one that is refused.
+    pub fn wait(self, start: Instant) -> anyhow::Result<Duration> {
+        let event = self.next()?;
+        let ended = self.thread.join();
+        ended.ok().context("what makes connections has panicked")?;
+        match event {
+            Event::Refused(at) => at.checked_duration_since(start),
+            Event::Made => None,
+            Event::Failed(error) => return Err(error).context("connection"),
+        }
+        .context("a connection was refused before that")
+    }
+
+    fn next(&self) -> anyhow::Result<Event> {
+        let event = self.events.recv_timeout(LIMIT);
+        event.context("no connection is refused")
+    }
+}
+
+/// Tells of the first connection that is made and of the first that is refused afterwards.
+fn connect_until_refused(ends: &Ends, tell: &mpsc::Sender<Event>) {
+    let mut is_made = false;
+    loop {
+        let event = match ends.connect() {
+            Ok(()) if is_made => None,
+            Ok(()) => Some(Event::Made),
+            // The nodes have no default route: who refuses what was to be sent on, as
+            // kube-proxy does, never sees a packet to a Service without endpoints. The kernel
+            // says so to each client now and then only.
+            Err(error) => match error.kind() {
+                ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable => {
+                    is_made.then(|| Event::Refused(Instant::now()))
+                }
+                ErrorKind::TimedOut if !is_made => None,
+                _ => Some(Event::Failed(error)),
+            },
+        };
+        let is_last = !matches!(event, None | Some(Event::Made));
+        is_made |= matches!(event, Some(Event::Made));
+        let is_heard = event.is_none_or(|event| tell.send(event).is_ok());
+        if is_last || !is_heard {
+            return;
+        }
+        sleep(INTERVAL);
+    }
+}
