@@ -37,7 +37,7 @@ const FEW: [u32; 4] = [1, 2, 3, 4];
 /// Above so many kube-proxy is left out: its start alone takes many minutes.
 const MOST_OF_KUBE_PROXY: u32 = 10_000;
 /// Each of its changes takes seconds.
-const MOST_CHANGES_OF_KUBE_PROXY: u32 = 10;
+const MOST_CHANGES_OF_KUBE_PROXY: u32 = 5;
 /// After so long kube-proxy has mostly written a change: it waits up to a second before it
 /// begins.
 const SETTLED: Duration = Duration::from_secs(3);
