@@ -124,6 +124,10 @@ impl Compiled {
     ) -> BTreeMap<&PolicyKey, BTreeSet<&String>> {
         let local = of.map(|(address, _)| self.locals.get(&address));
         let mut waiting: BTreeMap<_, BTreeSet<&String>> = BTreeMap::new();
+        // Mostly: not each of a thousand policies is looked at for each pod that comes.
+        if self.unlisted.is_empty() {
+            return waiting;
+        }
         for (key, one) in &self.in_force {
             let applies = |known: &Local| known.applied.contains(key);
             if local.is_some_and(|local| !local.is_some_and(applies)) {
