@@ -19,6 +19,8 @@ kernels=$target/tools/kernels/$arch
 here=$root/conformance/kernels
 # In seconds, for each job on each kernel. No job takes that long; a guest that hangs does.
 limit=${LIMIT:-7200}
+# Of a guest, in megabytes.
+memory=4096
 
 # The suites that the guests can run, as the names of their tests.
 suites=(overlay cni netns network kernel nft install)
@@ -77,10 +79,37 @@ pack_project() {
     if grep -q /project/image "${scripts[@]}"; then
         unpack_image "$project/image"
     fi
+    if grep -q /project/target/tools/kubernetes "${scripts[@]}"; then
+        pack_cluster "$work/project"
+        # Everything that the nodes write stays in memory.
+        memory=10240
+    fi
     cp "${scripts[@]}" "$project/"
     install -m 755 "$here/init" "$work/project/init"
     (cd "$work/project" && find . -print0 | "$kernels/busybox" cpio -0 -o -H newc -R 0:0) \
         >"$work/project.cpio" 2>"$work/cpio.log" || fail "$(cat "$work/cpio.log")"
+}
+
+# pack_cluster ROOT: what a cluster of the lab and the conformance suite of network-policy-api
+# need besides, in the folders where the lab looks for it.
+pack_cluster() {
+    local tools=target/tools/kubernetes name needed
+    [ "$arch" = "$(dpkg --print-architecture)" ] || fail "a cluster runs on guests with this machine's own processor only"
+    mkdir -p "$1/project/$tools"/{bin,images,policy} "$1/usr/lib" "$1/project/install"
+    needed=(
+        bin/{containerd,containerd-shim-runc-v2,ctr,etcd,runc,kubernetes}
+        bin/{kube-apiserver,kube-controller-manager,kube-proxy,kube-scheduler,kubectl,kubelet}
+        images/pause.tar policy/{agnhost.tar,clusternetworkpolicies.yaml,suite}
+    )
+    for name in "${needed[@]}"; do
+        cp -d "$root/$tools/$name" "$1/project/$tools/$name" ||
+            fail "build the cluster and the suite first: conformance/setup.sh policy-suite"
+    done
+    cp "$target/tweed-image.tar" "$1/project/target/" || fail "build the image first: make image"
+    cp -r "$root/install/kustomize" "$1/project/install/"
+    # The only library of runc that the guests lack.
+    ldd "$root/$tools/bin/runc" | sed -nE 's/.* => (.*libseccomp[^ ]*) .*/\1/p' |
+        xargs -I FILE cp -L FILE "$1/usr/lib/"
 }
 
 # unpack_image FOLDER: the files of the container image for the guests' processor.
@@ -114,7 +143,7 @@ boot() {
     # the guest its processor is always equally fast, however busy this machine is.
     timeout --foreground "$limit" "$qemu"/lib64/ld-linux-x86-64.so.2 --library-path "$qemu/usr/lib/x86_64-linux-gnu" \
         "$qemu/usr/bin/${machine[0]}" -L "$qemu/usr/share/qemu" -L "$qemu/usr/share/seabios" \
-        -accel tcg,thread=single -icount shift=0,sleep=off -rtc clock=vm -smp 1 -m 4096 \
+        -accel tcg,thread=single -icount shift=0,sleep=off -rtc clock=vm -smp 1 -m "$memory" \
         -display none -monitor none -nic none -no-reboot -chardev "file,id=status,path=$work/status" \
         -chardev stdio,id=console,signal=on -serial chardev:console "${machine[@]:1}" \
         -kernel "$folder/vmlinuz" -initrd "$work/initrd" \

@@ -83,6 +83,10 @@ sources_without_sctp() {
 # Kubernetes' agnhost with bash. All servers of a pod must stay up for it to be Ready, but
 # `porter` ends on a kernel without SCTP: the container then waits instead, and the tests of
 # SCTP are skipped.
+#
+# By SCTP `connect` also writes and reads, while `porter` closes what it has accepted as soon as
+# it has written. If `porter` is done first, as on a single processor, `connect` fails with an
+# error that only a connection which was made can have. To the suite that is a connection.
 image_of_policy_suite() {
     local folder=$1 file=$2
     base_files "$folder"
@@ -97,6 +101,17 @@ if [ "$1" = porter ]; then
     trap 'kill $!; exit' TERM
     wait
     set -- pause
+fi
+if [ "$1" = connect ]; then
+    error=$(/usr/bin/agnhost "$@" 2>&1 >/dev/null)
+    status=$?
+    case $error in
+    "OTHER: broken pipe" | "OTHER: connection reset by peer" | "OTHER: cannot send after transport endpoint shutdown")
+        [[ $* != *--protocol=sctp* ]] || exit 0
+        ;;
+    esac
+    [ -z "$error" ] || printf '%s\n' "$error" >&2
+    exit $status
 fi
 exec /usr/bin/agnhost "$@"
 END
