@@ -127,8 +127,14 @@ pub fn is_any_pod_link(link: &Link) -> bool {
 /// Whether `link` has the alias that the plugin gives the host end of this attachment.
 #[must_use]
 pub fn has_alias_of(link: &Link, attachment: &Attachment) -> bool {
-    let key = link.alias.as_deref().and_then(|a| a.split(' ').next());
-    key == Some(&alias_key(attachment))
+    alias_key_of(link) == Some(&alias_key(attachment))
+}
+
+/// What the alias of `link` begins with: of the host end of an attachment, its key.
+#[must_use]
+pub fn alias_key_of(link: &Link) -> Option<&str> {
+    let alias = link.alias.as_deref().filter(|alias| !alias.is_empty())?;
+    alias.split(' ').next()
 }
 
 /// Whether `link` is the host end of this attachment, whatever its name: it has the group

@@ -5,7 +5,7 @@ use tweed_core::ownership::{
     ALIAS_PREFIX, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_GROUP, LINK_PREFIX,
 };
 use tweed_netlink::link::Link;
-use tweed_netlink::owned::has_alias_of;
+use tweed_netlink::owned::{alias_key_of, has_alias_of};
 
 /// Whether a link is the host end of this attachment: it has the name, which is a
 /// hash of the attachment, and the group or the alias. Each of the two may be missing:
@@ -29,7 +29,7 @@ pub fn is_named(link: &Link, name: &str) -> bool {
 pub fn is_of_network(link: &Link, network: &NetworkName) -> bool {
     link.name.starts_with(LINK_PREFIX)
         && link.group == LINK_GROUP
-        && key_of(link)
+        && alias_key_of(link)
             .and_then(|key| key.strip_prefix(ALIAS_PREFIX)?.split_once('/'))
             .is_some_and(|(name, _)| name == network.as_str())
 }
@@ -40,12 +40,6 @@ pub fn leaving_name(attachment: &Attachment) -> String {
     let name = attachment.link_name();
     let rest = name.strip_prefix(LINK_PREFIX).unwrap_or(&name);
     format!("{LEAVING_LINK_PREFIX}{rest}")
-}
-
-/// The part of a link's alias that [`alias_key`] writes.
-fn key_of(link: &Link) -> Option<&str> {
-    let alias = link.alias.as_deref().filter(|alias| !alias.is_empty())?;
-    alias.split(' ').next()
 }
 
 #[cfg(test)]

@@ -80,16 +80,8 @@ pub fn rate(
 /// Connections that are made one after the other until one is refused.
 pub struct UntilRefused {
     thread: JoinHandle<()>,
-    events: mpsc::Receiver<Event>,
-}
-
-/// What has become of a connection.
-enum Event {
-    /// The first that was made.
-    Made,
-    /// The first that was refused after it, and when.
-    Refused(Instant),
-    Failed(io::Error),
+    /// When the first one was made, and when the first after it was refused.
+    turns: mpsc::Receiver<io::Result<Instant>>,
 }
 
 impl UntilRefused {
@@ -101,59 +93,62 @@ impl UntilRefused {
         to: SocketAddr,
     ) -> anyhow::Result<Self> {
         let ends = Ends::new(server, port, to)?;
-        let (tell, events) = mpsc::channel();
+        let (tell, turns) = mpsc::channel();
         let work = move || connect_until_refused(&ends, &tell);
         let thread = client.pod.netns().enter(|| realtime::spawn(work))??;
-        let one = Self { thread, events };
-        match one.next()? {
-            Event::Made => Ok(one),
-            Event::Refused(_) => anyhow::bail!("connections to {to} are refused"),
-            Event::Failed(error) => Err(error).with_context(|| format!("connection to {to}")),
-        }
+        let one = Self { thread, turns };
+        one.next()?;
+        Ok(one)
     }
 
     /// From `start` to the first one that is refused.
     pub fn wait(self, start: Instant) -> anyhow::Result<Duration> {
-        let event = self.next()?;
+        let refused = self.next()?;
         let ended = self.thread.join();
         ended.ok().context("what makes connections has panicked")?;
-        match event {
-            Event::Refused(at) => at.checked_duration_since(start),
-            Event::Made => None,
-            Event::Failed(error) => return Err(error).context("connection"),
-        }
-        .context("a connection was refused before that")
+        let took = refused.checked_duration_since(start);
+        took.context("a connection was refused before that")
     }
 
-    fn next(&self) -> anyhow::Result<Event> {
-        let event = self.events.recv_timeout(LIMIT);
-        event.context("no connection is refused")
+    fn next(&self) -> anyhow::Result<Instant> {
+        let turn = self.turns.recv_timeout(LIMIT);
+        let turn = turn.context("connections are neither made nor refused")?;
+        turn.context("connection")
     }
 }
 
-/// Tells of the first connection that is made and of the first that is refused afterwards.
-fn connect_until_refused(ends: &Ends, tell: &mpsc::Sender<Event>) {
-    let mut is_made = false;
-    loop {
-        let event = match ends.connect() {
-            Ok(()) if is_made => None,
-            Ok(()) => Some(Event::Made),
-            // The nodes have no default route: who refuses what was to be sent on, as
-            // kube-proxy does, never sees a packet to a Service without endpoints. The kernel
-            // says so to each client now and then only.
-            Err(error) => match error.kind() {
-                ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable => {
-                    is_made.then(|| Event::Refused(Instant::now()))
-                }
-                ErrorKind::TimedOut if !is_made => None,
-                _ => Some(Event::Failed(error)),
-            },
-        };
-        let is_last = !matches!(event, None | Some(Event::Made));
-        is_made |= matches!(event, Some(Event::Made));
-        let is_heard = event.is_none_or(|event| tell.send(event).is_ok());
-        if is_last || !is_heard {
+/// Tells of the first connection that is made, and of the first that is refused afterwards.
+fn connect_until_refused(ends: &Ends, tell: &mpsc::Sender<io::Result<Instant>>) {
+    for awaited in [Outcome::Made, Outcome::Refused] {
+        let turn = connect_until(ends, awaited);
+        let is_last = turn.is_err();
+        if tell.send(turn).is_err() || is_last {
             return;
+        }
+    }
+}
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, PartialEq)]
+enum Outcome {
+    Made,
+    Refused,
+}
+
+/// When the first connection has this outcome.
+fn connect_until(ends: &Ends, awaited: Outcome) -> io::Result<Instant> {
+    loop {
+        // The nodes have no default route: who refuses what was to be sent on, as kube-proxy
+        // does, never sees a packet to a Service without endpoints. The kernel says so to each
+        // client now and then only.
+        let outcome = match ends.connect().map_err(|error| (error.kind(), error)) {
+            Ok(()) => Outcome::Made,
+            Err((ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable, _)) => Outcome::Refused,
+            Err((ErrorKind::TimedOut, _)) if awaited == Outcome::Made => Outcome::Refused,
+            Err((_, error)) => return Err(error),
+        };
+        if outcome == awaited {
+            return Ok(Instant::now());
         }
         sleep(INTERVAL);
     }
