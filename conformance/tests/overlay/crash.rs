@@ -1,6 +1,6 @@
-//! The agent is killed at every system call on one of its files: each file is whole
-//! afterwards, or the next agent does not use it; and that agent converges and leaves no
-//! draft.
+//! The agent is killed at every system call on one of its files, from its start until a Node
+//! has joined and the first policy has come and gone: each file is whole afterwards, or the
+//! next agent does not use it; and that agent converges and leaves no draft.
 //!
 //! `make test` tries some of the calls, each run of it other ones.
 //! `TWEED_CRASH_POINTS=all` tries all of them, and `TWEED_CRASH_POINTS=fsync:1` the one
@@ -16,10 +16,11 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tweed_lab::{
-    AgentOptions, Cluster, ClusterPod, LabError, Node, NodeManifest, NodesFile, Strace, SystemCall,
-    wait_until,
+    AgentOptions, Cluster, ClusterPod, LabError, Node, NodeManifest, NodesFile, Objects, Strace,
+    SystemCall, wait_until,
 };
 
+use crate::policy::{DENY_ALL, active, policy};
 use crate::state::{difference, settled_state, state, wait_for_state};
 
 /// The calls by which a file is read, written, replaced and removed.
@@ -50,27 +51,47 @@ const STATE: [&str; 5] = [
     "sysctls.json",
 ];
 const CONFLIST: &str = "10-tweed.conflist";
+/// Files that come and go: this one while there are policies, and the socket with its agent.
+const POLICY: &str = "policy";
+const SOCKET: &str = "agent.sock";
+/// The socket's draft. Of a rename `strace` sees the old path alone.
+const SOCKET_DRAFT: &str = ".tweed-agent.sock.new";
 
 /// Time until the agent has ended or is ready.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A node whose agent is killed. Another node, which joins later, exists only in the
-/// node file.
+/// node file, and so does the policy that comes with it.
 pub struct Stage {
-    /// What it has in the kernel is part of `before`.
+    /// What it has in the kernel is part of `before`. The policy isolates it.
     _pod: ClusterPod,
     /// The agent of node 1 is the one that is damaged.
     pub cluster: Cluster,
     nodes_file: NodesFile,
     joining: NodeManifest,
+    /// The objects besides the Nodes, with the policy.
+    isolating: Objects,
     /// What is in the kernel of node 1 while nothing is damaged.
     pub before: BTreeSet<String>,
+}
+
+/// How far an agent has come that is to be killed.
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// It is not ready.
+    Starts,
+    /// It has not yet done what a new Node and the first policy need.
+    Joins,
+    /// Both have gone again, and it has not yet taken the policy out of force.
+    Leaves,
 }
 
 impl Stage {
     pub fn new() -> Result<Self, LabError> {
         let mut cluster = Cluster::start(2)?;
-        let pod = cluster.pod(1, "pod")?;
+        let pod = cluster.labelled_pod(1, "shop/pod", "")?;
+        let mut isolating = cluster.objects().clone();
+        isolating.set("deny", policy("shop", "deny", DENY_ALL));
         let before = settled_state(cluster[1].node.netns())?;
         let address = "192.0.2.13".parse().unwrap();
         let nodes_file = NodesFile::at(cluster.nodes_file().path());
@@ -79,22 +100,27 @@ impl Stage {
             cluster,
             nodes_file,
             joining: NodeManifest::new("node3", address, "10.244.3.0/24"),
+            isolating,
             before,
         })
     }
 
     pub fn files(&self) -> Vec<PathBuf> {
         let node = &self.cluster[1].node;
-        let run_dir = node.run_dir();
-        let mut files: Vec<PathBuf> = STATE.iter().map(|name| run_dir.join(name)).collect();
+        let mut files = STATE.map(|name| self.in_run_dir(name)).to_vec();
         files.push(node.cni_conf_dir().join(CONFLIST));
         files
     }
 
-    /// Adds the node that joins to the node file.
+    fn in_run_dir(&self, name: &str) -> PathBuf {
+        self.cluster[1].node.run_dir().join(name)
+    }
+
+    /// Adds the node that joins, and the policy, to the node file.
     pub fn publish_joining(&self) -> Result<(), LabError> {
         let manifests = self.cluster.nodes().values().map(|entry| &entry.manifest);
-        self.nodes_file.write(manifests.chain([&self.joining]))
+        self.nodes_file
+            .write_with(manifests.chain([&self.joining]), &self.isolating)
     }
 
     fn strace(&self) -> Strace {
@@ -123,7 +149,7 @@ impl Stage {
         self.cluster.publish()?;
         let node = &self.cluster[1].node;
         let mut agent = node.start_agent(&options)?;
-        let mut has_joined = false;
+        let mut phase = Phase::Starts;
         wait_until(
             "the agent to be killed or to write all files",
             LIMIT,
@@ -132,20 +158,39 @@ impl Stage {
                     assert_eq!(status.signal(), Some(Signal::SIGKILL as i32), "{status}");
                     return Ok(true);
                 }
-                let ready = agent.get("/readyz").is_ok_and(|(code, _)| code == 200);
-                if ready && !has_joined {
-                    has_joined = true;
-                    self.publish_joining().unwrap();
-                }
-                let kept = fs::read_to_string(node.run_dir().join("nodes.jsonl"));
-                let keeps_new = has_joined && kept.is_ok_and(|text| text.contains("node3"));
-                // The CNI config is written when the agent is ready already.
-                match keeps_new && self.files().iter().all(|file| file.exists()) {
-                    true => Ok(false),
-                    false => Err(format!("ready: {ready}; {}", agent.process().last_lines(5))),
-                }
+                let next = match phase {
+                    Phase::Starts if agent.get("/readyz").is_ok_and(|(code, _)| code == 200) => {
+                        self.publish_joining().unwrap();
+                        Phase::Joins
+                    }
+                    // The CNI config is written when the agent is ready already.
+                    Phase::Joins if self.has_joined() && self.has_policy().unwrap() => {
+                        self.assert_new_pods_are_judged("the agent runs").unwrap();
+                        self.cluster.publish().unwrap();
+                        Phase::Leaves
+                    }
+                    Phase::Leaves if !self.is_marked() => return Ok(false),
+                    same => same,
+                };
+                phase = next;
+                Err(format!("{phase:?}; {}", agent.process().last_lines(5)))
             },
         )
+    }
+
+    /// Whether the node that joins is known, and all files are there.
+    fn has_joined(&self) -> bool {
+        let kept = fs::read_to_string(self.in_run_dir("nodes.jsonl"));
+        kept.is_ok_and(|text| text.contains("node3"))
+            && self.files().iter().all(|file| file.exists())
+    }
+
+    /// Whether the kernel has rules of policies.
+    fn has_policy(&self) -> Result<bool, LabError> {
+        let node = self.cluster[1].node.netns();
+        // An agent that was killed early has not made the table.
+        let has_table = node.sh("nft list tables inet")?.contains("tweed");
+        Ok(has_table && !active::objects(node)?.is_empty())
     }
 
     /// What a reader finds in each file: the old content, the new one, or none.
@@ -165,6 +210,10 @@ impl Stage {
                 assert!(parsed.is_ok(), "{when}: {}: {document:?}", file.display());
             }
         }
+        if let Ok(text) = fs::read_to_string(self.in_run_dir(POLICY)) {
+            let last = text.lines().last();
+            assert_eq!(last, Some("NetworkPolicies"), "{when}: {text:?}");
+        }
         // The value of before is known before it is changed.
         let node = &self.cluster[1].node;
         let found = fs::read_to_string(node.run_dir().join("sysctls.json")).unwrap_or_default();
@@ -173,6 +222,29 @@ impl Stage {
             forwarding == "0" || found.contains(r#""net/ipv4/ip_forward": "0""#),
             "{when}: ip_forward is {forwarding}, known is {found:?}"
         );
+    }
+
+    /// While the kernel has rules of policies, an ADD waits for the agent: it knows that by
+    /// the file.
+    fn assert_new_pods_are_judged(&self, when: &str) -> Result<(), LabError> {
+        assert!(
+            self.is_marked() || !self.has_policy()?,
+            "{when}: there is no file"
+        );
+        Ok(())
+    }
+
+    fn is_marked(&self) -> bool {
+        self.in_run_dir(POLICY).exists()
+    }
+
+    /// What is wrong with the files that come and go, while an agent runs and there is no
+    /// policy.
+    pub fn astray(&self) -> Vec<&'static str> {
+        let has = |name| self.in_run_dir(name).exists();
+        let policy = has(POLICY).then_some("the file policy is left");
+        let socket = (!has(SOCKET)).then_some("there is no agent.sock");
+        policy.into_iter().chain(socket).collect()
     }
 
     /// Starts an agent again, which must bring back everything.
@@ -190,7 +262,11 @@ impl Stage {
         for file in self.files() {
             assert!(file.exists(), "{when}: there is no {}", file.display());
         }
-        Ok(())
+        let what = format!("the socket to be there and no policy, {when}");
+        wait_until(&what, LIMIT, || match self.astray() {
+            astray if astray.is_empty() => Ok(()),
+            astray => Err(astray.join(", ")),
+        })
     }
 }
 
@@ -250,6 +326,7 @@ fn killed_at_each_call(on: impl Fn(&Stage, Strace) -> Strace) -> Result<(), LabE
         killed += u32::from(stage.run(&strace)?);
         tried += 1;
         stage.assert_whole(&when);
+        stage.assert_new_pods_are_judged(&when)?;
         stage.assert_converges(&when)?;
     }
     println!("{tried} of {made:?} were tried, {killed} agents were killed");
@@ -260,7 +337,8 @@ fn killed_at_each_call(on: impl Fn(&Stage, Strace) -> Strace) -> Result<(), LabE
 #[test]
 fn at_the_files_of_the_run_folder() -> Result<(), LabError> {
     killed_at_each_call(|stage, strace| {
-        let files = stage.files();
+        let mut files = stage.files();
+        files.extend([POLICY, SOCKET, SOCKET_DRAFT].map(|name| stage.in_run_dir(name)));
         strace.on_files(files.iter().map(PathBuf::as_path))
     })
 }

@@ -128,6 +128,7 @@ impl Stage {
         let mut missing = difference(&self.before, &state(entry.node.netns())?);
         let files = self.files().into_iter().filter(|file| !file.exists());
         missing.extend(files.map(|file| format!("there is no {}", file.display())));
+        missing.extend(self.astray().into_iter().map(str::to_owned));
         let agent = entry.agent.as_ref();
         match agent.map(|agent| agent.get("/readyz")).transpose()? {
             Some((200, _)) => {}

@@ -9,7 +9,7 @@ use super::traffic::Listener;
 use super::{DENY_ALL, policy};
 
 /// The names of tweed's chains and sets of policy.
-fn objects(node: &Netns) -> Result<Vec<String>, LabError> {
+pub fn objects(node: &Netns) -> Result<Vec<String>, LabError> {
     let table = node.sh("nft -s list table inet tweed")?;
     let named = |line: &&str| {
         let mut words = line.split_whitespace();

@@ -1,10 +1,10 @@
 //! NetworkPolicy and ClusterNetworkPolicy over several nodes, by real packets. Objects
 //! come from the node file; nothing here knows how the agent brings them into the kernel.
 
+pub mod active;
 mod scene;
 mod traffic;
 
-mod active;
 mod first_packet;
 mod flows;
 mod icmp;
@@ -17,7 +17,7 @@ mod services;
 mod unsupported;
 
 /// A NetworkPolicy with this `spec`, in YAML's flow style.
-fn policy(namespace: &str, name: &str, spec: &str) -> String {
+pub fn policy(namespace: &str, name: &str, spec: &str) -> String {
     format!(
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n\
          metadata: {{namespace: {namespace}, name: {name}}}\nspec: {spec}\n"
@@ -33,4 +33,4 @@ fn cluster_policy(name: &str, spec: &str) -> String {
 }
 
 /// A `spec` that isolates every pod of its namespace in both directions.
-const DENY_ALL: &str = "{podSelector: {}, policyTypes: [Ingress, Egress]}";
+pub const DENY_ALL: &str = "{podSelector: {}, policyTypes: [Ingress, Egress]}";
