@@ -12,6 +12,7 @@
 //! driver           a run of bursts
 //! whole, processor the wait until everything is whole, and whether the machine had time
 //! shrink           a failing list of bursts made shorter
+//! repairs          instead of bursts: how long each damage lasts, one at a time
 //! ```
 //!
 //! A burst is a function of the seed and its number, and what an action works on is
@@ -25,6 +26,7 @@ mod plan;
 mod policy;
 mod processor;
 mod random;
+mod repairs;
 mod services;
 mod shrink;
 mod whole;
@@ -65,6 +67,10 @@ struct Arguments {
     /// After a finding, how long a shorter list of actions is looked for, in seconds.
     #[arg(long, value_name = "N", default_value_t = 600)]
     shrink_seconds: u64,
+    /// Instead of bursts: damage each kind of tweed's objects N times, one at a time, and
+    /// print how long until it was put back.
+    #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "only", "kind"])]
+    repairs: Option<u32>,
     /// Print each action, and what is missing while the driver waits.
     #[arg(long, short)]
     verbose: bool,
@@ -91,6 +97,14 @@ fn run(arguments: &Arguments) -> Result<bool, LabError> {
     };
     let seed = arguments.seed.unwrap_or_else(seed_of_the_clock);
     say(&format!("seed {seed}"));
+    if let Some(rounds) = arguments.repairs {
+        let measured = repairs::measure(seed, rounds, &setup)?;
+        match &measured {
+            Ok(figures) => say(&figures.to_string()),
+            Err(report) => say(&format!("FINDING with seed {seed}:\n{report}")),
+        }
+        return Ok(measured.is_ok());
+    }
     let (ending, figures) = match arguments.only.as_slice() {
         [] => driver::run(seed, Duration::from_secs(arguments.seconds), &setup)?,
         only => driver::replay(seed, only, &setup)?,

@@ -3,7 +3,7 @@
 //! They are read by other programs than the code under test: `ip -j`, `bridge -j`,
 //! `nft -j`, and from `/proc/sys`. Values that change by themselves (counters,
 //! timers, learned neighbours) are left out. Values that show a replaced object
-//! (indexes, nft handles) are included.
+//! (indexes, nft handles) are included, unless [`Snapshot::without_identity`] takes them out.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,6 +28,9 @@ const VOLATILE: &[&str] = &[
     "topology_change_timer",
     "valid_life_time",
 ];
+
+/// Keys with numbers that the kernel assigns anew when an object is made again.
+const IDENTITY: &[&str] = &["ifindex", "link_index", "handle", "index"];
 
 /// Time between two looks that have to be the same: some times what the kernel takes on a
 /// busy machine to bring up a link and its routes.
@@ -115,6 +118,20 @@ impl Snapshot {
         })
     }
 
+    /// The same without the numbers that the kernel assigns: an object that was deleted and
+    /// made again is the same object.
+    #[must_use]
+    pub fn without_identity(self) -> Self {
+        self.with(|line| without_numbers(line, IDENTITY))
+    }
+
+    /// The same with another line in place of each one.
+    #[must_use]
+    pub fn with(self, other: impl Fn(&str) -> String) -> Self {
+        let objects = self.objects.iter().map(|line| other(line)).collect();
+        Self { objects }
+    }
+
     /// The same without the objects whose line `unwanted` picks.
     #[must_use]
     pub fn without(mut self, unwanted: impl Fn(&str) -> bool) -> Self {
@@ -168,6 +185,22 @@ fn strip(value: &mut Value, keys: &[&str]) {
     }
 }
 
+/// A line of JSON without the digits that stand after these keys.
+fn without_numbers(line: &str, keys: &[&str]) -> String {
+    let mut line = line.to_owned();
+    for key in keys {
+        let key = format!("\"{key}\":");
+        while let Some(start) = line.find(&key) {
+            let rest = &line[start + key.len()..];
+            let digits = rest
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(rest.len());
+            line.replace_range(start..start + key.len() + digits, "");
+        }
+    }
+    line
+}
+
 fn collect_sysctls(folder: &Path, found: &mut Vec<String>) {
     // A link that is deleted while its folder is read is not in the snapshot.
     for link in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -182,5 +215,25 @@ fn collect_sysctl(path: &Path, found: &mut Vec<String>) {
     if let Ok(value) = fs::read_to_string(path) {
         let key = path.strip_prefix("/proc/sys/net").unwrap_or(path);
         found.push(format!("sysctl {} = {}", key.display(), value.trim()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_is_made_again_is_the_same_without_its_numbers() {
+        let line = |index, mtu| format!(r#"link {{"ifindex":{index},"mtu":{mtu}}}"#);
+        let of = |lines: &[String]| Snapshot {
+            objects: lines.iter().cloned().collect(),
+        };
+        let before = of(&[line(7, 1450)]);
+        let again = of(&[line(12, 1450)]);
+        assert_eq!(before.changes(&again).len(), 2);
+        let before = before.without_identity();
+        assert!(before.changes(&again.without_identity()).is_empty());
+        let other = of(&[line(7, 1280)]).without_identity();
+        assert_eq!(before.changes(&other).len(), 2);
     }
 }

@@ -7,7 +7,6 @@
 //! that a failed test has named. Which calls there are is known from one whole run, and
 //! not every agent makes the same: one that makes fewer is not killed.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -16,12 +15,12 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tweed_lab::{
-    AgentOptions, Cluster, ClusterPod, LabError, Node, NodeManifest, NodesFile, Objects, Strace,
-    SystemCall, wait_until,
+    AgentOptions, Cluster, ClusterPod, LabError, Node, NodeManifest, NodesFile, Objects, Snapshot,
+    Strace, SystemCall, wait_until,
 };
 
 use crate::policy::{DENY_ALL, active, policy};
-use crate::state::{difference, settled_state, state, wait_for_state};
+use crate::state::{settled_state, state, wait_for_state};
 
 /// The calls by which a file is read, written, replaced and removed.
 const CALLS: [&str; 12] = [
@@ -72,7 +71,7 @@ pub struct Stage {
     /// The objects besides the Nodes, with the policy.
     isolating: Objects,
     /// What is in the kernel of node 1 while nothing is damaged.
-    pub before: BTreeSet<String>,
+    pub before: Snapshot,
 }
 
 /// How far an agent has come that is to be killed.
@@ -254,7 +253,7 @@ impl Stage {
         self.cluster.wait_ready()?;
         let netns = self.cluster[1].node.netns();
         if let Err(error) = wait_for_state(netns, &self.before) {
-            let changes = difference(&self.before, &state(netns)?);
+            let changes = self.before.changes(&state(netns)?);
             panic!("{when}: {}: {changes:#?}", error.chain());
         }
         self.assert_whole(when);

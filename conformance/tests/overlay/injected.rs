@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use tweed_lab::{Agent, LabError, Strace, wait_until};
 
 use crate::crash::{Stage, wait_until_no_draft};
-use crate::state::{difference, state};
+use crate::state::state;
 
 /// The calls of the agent, and errors that each of them may give.
 const CALLS: &[(&str, &[&str])] = &[
@@ -125,7 +125,7 @@ impl Stage {
     /// What is not as before.
     fn missing(&self) -> Result<Vec<String>, LabError> {
         let entry = &self.cluster[1];
-        let mut missing = difference(&self.before, &state(entry.node.netns())?);
+        let mut missing = self.before.changes(&state(entry.node.netns())?);
         let files = self.files().into_iter().filter(|file| !file.exists());
         missing.extend(files.map(|file| format!("there is no {}", file.display())));
         missing.extend(self.astray().into_iter().map(str::to_owned));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tweed_lab::{Cluster, LabError, Snapshot, Underlay, wait_until};
 
-use crate::state::{difference, settled_state, state};
+use crate::state::{settled_state, state};
 
 /// Waits until `/readyz` of node `index` has this status and contains this word.
 fn wait_for_readyz(cluster: &Cluster, index: u8, status: u16, word: &str) -> Result<(), LabError> {
@@ -163,7 +163,7 @@ fn an_implausible_list_removes_nothing() -> Result<(), LabError> {
     cluster.nodes_file().write([&other])?;
     wait_for_readyz(&cluster, 1, 200, "node1")?;
     assert_eq!(
-        difference(&before, &state(cluster[1].node.netns())?),
+        before.changes(&state(cluster[1].node.netns())?),
         Vec::<String>::new()
     );
     Cluster::wait_for_path(here.netns(), there.address())?;
@@ -255,7 +255,7 @@ fn a_node_with_a_forbidden_cidr_harms_no_other_node() -> Result<(), LabError> {
         cluster.publish()?;
         wait_for_readyz(&cluster, 1, 200, claim)?;
         // Its address is valid and accepted; nothing of its CIDR is in the kernel.
-        let changes = difference(&before, &state(cluster[1].node.netns())?);
+        let changes = before.changes(&state(cluster[1].node.netns())?);
         let routes = changes
             .iter()
             .any(|line| line.contains("route") || line.contains("neighbour"));

@@ -4,7 +4,7 @@
 use nix::sys::signal::Signal;
 use tweed_lab::{Cluster, ClusterPod, LabError, Netns};
 
-use crate::state::{difference, settled_state, state, wait_for_state};
+use crate::state::{settled_state, state, wait_for_state};
 
 /// The objects that the command lines of a case may name.
 struct Target<'a> {
@@ -58,7 +58,7 @@ fn repairs(lines: &[&str]) -> Result<(), LabError> {
     for line in lines {
         target.run(line)?;
     }
-    let changes = difference(&before, &state(cluster[1].node.netns())?);
+    let changes = before.changes(&state(cluster[1].node.netns())?);
     assert!(!changes.is_empty(), "{lines:?} damaged nothing");
     let agent = cluster.entry(1)?.agent.as_mut().unwrap();
     agent.process().signal(Signal::SIGCONT);

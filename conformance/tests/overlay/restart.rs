@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tweed_lab::{Cluster, ContinuousPing, LabError, Snapshot, monitor, wait_until};
 
-use crate::state::{difference, settled_state, state, wait_for_state, wait_until_settled};
+use crate::state::{settled_state, state, wait_for_state, wait_until_settled};
 
 /// Runs `during` while pods ping each other every 10 ms, without any loss.
 fn without_loss(
@@ -165,7 +165,7 @@ fn a_restart_without_a_list_of_nodes_repairs() -> Result<(), LabError> {
             Err(error) => Err(error.to_string()),
         },
     )?;
-    let changes = difference(&before, &state(cluster[1].node.netns())?);
+    let changes = before.changes(&state(cluster[1].node.netns())?);
     assert_eq!(changes, Vec::<String>::new());
     Ok(())
 }

@@ -17,7 +17,11 @@ use crate::world::{Target, World};
 ///
 /// # Errors
 /// There is no such node.
-pub fn filled(world: &World, target: Target, lines: &[&str]) -> Result<Vec<String>, LabError> {
+pub fn filled<T: AsRef<str>>(
+    world: &World,
+    target: Target,
+    lines: &[T],
+) -> Result<Vec<String>, LabError> {
     let plan = world.plan();
     let Some(own) = plan.nodes.iter().find(|node| node.index == target.node) else {
         return Ok(Vec::new());
@@ -40,7 +44,7 @@ pub fn filled(world: &World, target: Target, lines: &[&str]) -> Result<Vec<Strin
         .map(|line| {
             values
                 .iter()
-                .fold((*line).to_owned(), |line, (key, value)| {
+                .fold(line.as_ref().to_owned(), |line, (key, value)| {
                     line.replace(key, value)
                 })
         })

@@ -3,7 +3,7 @@
 mod calls;
 mod files;
 mod foreign;
-mod lines;
+pub mod lines;
 mod node_file;
 mod nodes;
 mod owned;
@@ -58,6 +58,20 @@ pub fn kinds() -> Vec<&'static Kind> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// Everything that damages tweed's objects in the kernel and that the agent mends: a name,
+/// and lines with the placeholders of [`lines`].
+pub fn damages() -> impl Iterator<Item = (&'static str, Vec<String>)> {
+    let owned = owned::MENDED.iter().filter_map(|kind| match kind.run {
+        Run::Lines(lines) => Some((
+            kind.name,
+            lines.iter().map(|line| (*line).to_owned()).collect(),
+        )),
+        _ => None,
+    });
+    let of_table = policies::DAMAGES.iter().chain(services::DAMAGES);
+    owned.chain(of_table.map(|line| (*line, vec![format!("nft {line}")])))
 }
 
 /// The weights of all kinds, for [`burst`](crate::burst::burst): 0 for those whose names

@@ -13,8 +13,8 @@ macro_rules! lines {
     };
 }
 
-/// What the agent mends within seconds.
-const MENDED: &[Kind] = lines! {
+/// What the agent mends within seconds: each is lines for a node.
+pub const MENDED: &[Kind] = lines! {
     "VXLAN device deleted": "ip link del tweed.1";
     "VXLAN device down": "ip link set tweed.1 down";
     "VXLAN device with another MAC": "ip link set tweed.1 address 02:00:00:00:00:99";
@@ -42,8 +42,6 @@ const MENDED: &[Kind] = lines! {
     "FDB entry deleted": "bridge fdb del {far.mac} dev tweed.1";
     "FDB entry leads elsewhere":
         "bridge fdb replace {far.mac} dev tweed.1 dst 192.0.2.99 self permanent";
-    "FDB entry with a second destination":
-        "bridge fdb append {far.mac} dev tweed.1 dst 192.0.2.99 self permanent";
     "one more FDB entry":
         "bridge fdb add 02:00:00:00:00:99 dev tweed.1 dst 192.0.2.99 self permanent";
     "FDB entry for everybody":

@@ -75,7 +75,7 @@ pub const KINDS: &[Kind] = &[
 
 /// What is done to the objects of policy, a line each; one that fits no object of the
 /// moment fails. A chain or a map goes with the rules that lead to it.
-const DAMAGES: &[&str] = &[
+pub const DAMAGES: &[&str] = &[
     "flush set inet tweed policy_judged4",
     "flush set inet tweed policy_judged6",
     "flush set inet tweed policy_in4",

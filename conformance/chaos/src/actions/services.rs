@@ -37,7 +37,7 @@ pub const KINDS: &[Kind] = &[
 
 /// What is done to the objects of Services, a line each; one that fits no object of the
 /// moment fails.
-const DAMAGES: &[&str] = &[
+pub const DAMAGES: &[&str] = &[
     "flush map inet tweed service_targets4",
     "flush map inet tweed service_targets6",
     "flush map inet tweed service_affinity_groups",
