@@ -13,7 +13,7 @@ case $(uname -r) in
     # Before Linux 6.8 a new link may drop what it sends for a moment after ADD.
     skipped_of_netns=(--skip the_first_packet_passes_both_ways)
     # Before Linux 6.2 nobody can rename a link that is up.
-    skipped_of_network=(--skip a_device_that_somebody_renamed)
+    skipped_of_network=(--skip a_device_that_somebody_renamed --skip a_renamed_link_of_a_pod)
     ;;
 esac
 run deps/netns "${skipped_of_netns[@]}"

@@ -3,6 +3,7 @@
 use tweed_core::family::Family;
 use tweed_nft::inet_tweed::{Components, Wanted};
 use tweed_planner::policy::desired::{Desired as Policies, Direction, Span};
+use tweed_planner::services::desired::Target;
 
 use super::lab::{Answer, FAMILIES, Lab, NEIGHBOUR, POD, SERVICE, Servers};
 use super::plan::{PROTOCOLS, Plan, TCP, UDP, endpoint, group};
@@ -90,6 +91,26 @@ fn services_are_written_though_policy_is_refused() {
     // A change does not wait for the next look at all of it.
     lab.follow(&Plan::new().0, &services().0);
     assert!(addresses().contains("10.96.0.1"), "{}", addresses());
+}
+
+/// What tells the client has the Service's address, which no policy can name.
+#[test]
+fn a_pod_that_may_not_send_there_is_told_that_a_service_has_no_endpoints() {
+    let lab = Lab::new();
+    let mut plan = Plan::new();
+    for family in FAMILIES {
+        for protocol in PROTOCOLS {
+            let empty = SERVICE.port(family, 82);
+            plan = plan.cluster_ip(protocol, empty, Target::Reject);
+        }
+    }
+    assert_eq!(make(&lab, policies(), plan), (None, [true, true]));
+    for family in FAMILIES {
+        for protocol in PROTOCOLS {
+            let to = SERVICE.port(family, 82);
+            assert_eq!(lab.ask(&lab.0.pod, protocol, to), Answer::Refused, "{to}");
+        }
+    }
 }
 
 /// A version of nft, or a kernel, that does not take rules with this word: another agent
