@@ -1,12 +1,14 @@
 //! A complete list of the objects of a kind, in pages.
 
+use std::sync::Arc;
+
 use backon::BackoffBuilder as _;
 use kube::{api::ListParams, core::Request};
 use tokio::sync::mpsc;
 
 use tweed_core::object::Event;
 
-use crate::client::{ANSWER_TIMEOUT, Failure, Response};
+use crate::client::{ANSWER_TIMEOUT, Connection, Failure, Response};
 use crate::kind::{InvalidObject, Kind};
 use crate::page::{Element, Page};
 use crate::watcher::{AttemptError, Session, warn_skipped};
@@ -52,7 +54,7 @@ impl Pages {
 impl<K: Kind> Session<K> {
     /// Lists all objects. Afterwards `self.version` is that of the list.
     pub(crate) async fn list(&mut self) -> Result<(), AttemptError> {
-        let mut response = self.request_page(None).await?;
+        let (mut response, mut connection) = self.request_page(None).await?;
         self.events.send(Event::Init).await?;
         let mut pages = Pages::default();
         loop {
@@ -80,9 +82,17 @@ impl<K: Kind> Session<K> {
                     .await
                 }
             };
-            let (version, next) = next?;
+            let (version, next) = next.inspect_err(|error| {
+                if let AttemptError::Failed(failure) = error {
+                    self.client.leave_for(&connection, failure);
+                }
+            })?;
             if let Some(next) = next {
-                response = next;
+                // The token means nothing to another server.
+                if next.0.url != url {
+                    return Err(Failure::Expired.into());
+                }
+                (response, connection) = next;
                 continue;
             }
             if version.is_empty() {
@@ -103,7 +113,7 @@ impl<K: Kind> Session<K> {
         &mut self,
         pages: &mut Pages,
         token: String,
-    ) -> Result<Option<Response>, AttemptError> {
+    ) -> Result<Option<(Response, Arc<Connection>)>, AttemptError> {
         if token.is_empty() {
             return Ok(None);
         }
@@ -117,7 +127,10 @@ impl<K: Kind> Session<K> {
     /// The response of the page that `token` stands for, or of the first one. For a page
     /// that is not the first the server is given several chances: the pages before would be
     /// lost, and its snapshot lasts for minutes.
-    async fn request_page(&mut self, token: Option<String>) -> Result<Response, Failure> {
+    async fn request_page(
+        &mut self,
+        token: Option<String>,
+    ) -> Result<(Response, Arc<Connection>), Failure> {
         let mut pauses = token.is_some().then(|| self.page_pauses.build());
         loop {
             let failure = match self.try_page(token.clone()).await {
@@ -132,9 +145,19 @@ impl<K: Kind> Session<K> {
         }
     }
 
-    async fn try_page(&mut self, token: Option<String>) -> Result<Response, Failure> {
+    /// Whether the list is asked for without pages. A selection fits into one: where an API
+    /// server looks for the objects of a page in etcd, it reads the whole collection for it, and
+    /// what it is asked for in one piece comes from its memory (since Kubernetes 1.31).
+    fn is_in_one_piece(&self) -> bool {
+        self.pages_expired || self.field_selector.is_some()
+    }
+
+    async fn try_page(
+        &mut self,
+        token: Option<String>,
+    ) -> Result<(Response, Arc<Connection>), Failure> {
         let parameters = ListParams {
-            limit: (!self.pages_expired).then_some(PAGE_SIZE),
+            limit: (!self.is_in_one_piece()).then_some(PAGE_SIZE),
             continue_token: token,
             field_selector: self.field_selector.clone(),
             ..ListParams::default()

@@ -16,9 +16,9 @@
 //!   version means nothing to another server: it may be one that this has not reached.
 //! - A collection that the server does not have is known to be empty, if its kind is
 //!   optional (see `absence`).
-//! - A connection that is dead is noticed: by TCP within half a minute (see
-//!   `client`), and by the bookmarks that do not come, where the server sends
-//!   them.
+//! - A connection that is dead is noticed: by TCP within half a minute, by pings of HTTP/2
+//!   within three quarters of one (see `client`), and by the bookmarks that do not come,
+//!   where the server sends them. It is left: no request is sent by it any more.
 //! - Attempts without progress are delayed longer and longer, up to half a
 //!   minute, by a partly random time: the nodes of a cluster must not come back
 //!   all at once. A server that names a time (`Retry-After`) is not asked before, and the
@@ -248,7 +248,7 @@ impl<K: Kind> Session<K> {
                 return Ok(());
             }
             // API servers restart, and load balancers cut long connections: this
-            // is reported only if the next attempt fails too.
+            // is reported only if the next attempt fails too. A silent one was left.
             Failure::Broken { .. } if self.progress => {
                 tracing::debug!(%failure, "the watch is resumed");
                 return Ok(());
@@ -256,18 +256,9 @@ impl<K: Kind> Session<K> {
             Failure::Garbage { .. } => self.version = None,
             _ => {}
         }
-        match failure {
-            // The credentials or the address may have changed. One that says nothing may not
-            // have been asked: a program that gives new credentials hangs, which the next
-            // connection names, and starts no second one.
-            Failure::Unauthorized { .. }
-            | Failure::Credentials { .. }
-            | Failure::Silent { .. }
-            | Failure::Unreachable { .. } => self.client.reconnect(),
-            // They may be those of another user, or of another server, which may be no API
-            // server.
-            _ => self.client.reconnect_if_changed(),
-        }
+        // Address and credentials may be those of another server, which may be no API server,
+        // or of another user.
+        self.client.reconnect_if_changed();
         let forbidden = matches!(failure, Failure::Forbidden { .. });
         let reason = failure.clone().for_kind::<K>().to_string();
         if self.lost.as_ref() != Some(&reason) {
@@ -292,7 +283,7 @@ impl<K: Kind> Session<K> {
         let request = Request::new(self.path.as_str()).watch(&parameters, &version);
         let request = request.map_err(|e| Failure::request(&e))?;
         let max_silence = self.max_silence.without_bookmarks;
-        let mut response = self.client.open(request, max_silence).await?;
+        let (mut response, connection) = self.client.open(request, max_silence).await?;
         self.last_word.now();
         if response.url != self.server {
             tracing::info!("{} are listed again, now from {}", K::KINDS, response.url);
@@ -300,10 +291,18 @@ impl<K: Kind> Session<K> {
             return Ok(());
         }
         self.restored().await?;
+        let ended = self.follow(&mut response).await;
+        if let Err(AttemptError::Failed(failure)) = &ended {
+            self.client.leave_for(&connection, failure);
+        }
+        ended
+    }
 
+    /// Passes on the events of a watch until the server ends it.
+    async fn follow(&mut self, response: &mut Response) -> Result<(), AttemptError> {
         let since = Instant::now();
         loop {
-            let next = next_event(&mut response).await;
+            let next = next_event(response).await;
             self.progress |= since.elapsed() >= STEADY;
             let next = next?;
             self.last_word.now();

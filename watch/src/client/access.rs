@@ -9,8 +9,9 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::task::{JoinError, spawn_blocking};
 
+use super::Failure;
+use super::connect::{self, Pings};
 use super::proxy::{Proxy, ProxyVariables};
-use super::{Failure, connect};
 
 /// A proxy that is not used: with it in the kubeconfig, kube does not look at the
 /// environment. [`Proxy::to`] does.
@@ -31,10 +32,9 @@ pub enum Access {
 }
 
 /// A client of kube, and the URL of its server for messages.
-#[derive(Clone)]
-pub(super) struct Connection {
-    pub client: Client,
-    pub url: String,
+pub(crate) struct Connection {
+    pub(super) client: Client,
+    pub(super) url: String,
 }
 
 impl fmt::Debug for Connection {
@@ -83,6 +83,7 @@ impl Access {
     pub(super) async fn connect<T: Send + 'static>(
         &self,
         proxies: &ProxyVariables,
+        pings: Pings,
         turn: T,
     ) -> Result<(Connection, T), Failure> {
         let (config, proxy_url) = self.read().await?;
@@ -94,7 +95,7 @@ impl Access {
             Some(proxy) => format!("{} (through the proxy {})", config.cluster_url, proxy.uri),
             None => config.cluster_url.to_string(),
         };
-        let build = move || (connect::client(&config, proxy.as_ref()), turn);
+        let build = move || (connect::client(&config, proxy.as_ref(), pings), turn);
         let built = spawn_blocking(build).await;
         let (client, turn) = match built.map_err(JoinError::try_into_panic) {
             Ok(built) => built,

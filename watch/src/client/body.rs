@@ -44,9 +44,12 @@ impl BodyError {
     /// The failure of a watch at the server at `url`.
     pub(crate) fn of_watch(self, url: &str) -> Failure {
         match self {
-            Self::Silent(_) | Self::Broken(_) | Self::Short => {
-                Failure::broken(url, &self.to_string())
-            }
+            Self::Silent(_) => Failure::Broken {
+                url: url.to_owned(),
+                why: self.to_string(),
+                is_silent: true,
+            },
+            Self::Broken(_) | Self::Short => Failure::broken(url, &self.to_string()),
             Self::TooLarge(_) | Self::Malformed(_) => Failure::garbage(url, &self),
         }
     }

@@ -9,6 +9,10 @@
 //! It speaks HTTP/1.1 alone, too, with which each watch has a connection of its own: with
 //! policies and Services a dozen for each node. By HTTP/2 (RFC 9113) all of an agent's
 //! requests share one. A server without TLS is asked by HTTP/1.1.
+//!
+//! TCP speaks with the nearest machine alone: a proxy or a load balancer answers for a server
+//! that is gone, and so does the kernel of one that hangs. By HTTP/2 the server itself is asked
+//! ([`Pings`]); by HTTP/1.1 a watch in which nothing comes ends its connection.
 
 use std::error::Error;
 use std::time::Duration;
@@ -20,7 +24,7 @@ use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
 use tower::{BoxError, Service, ServiceBuilder};
@@ -40,6 +44,22 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// gives a connection up.
 pub(super) const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// By HTTP/2: when the server is asked whether it is there, while it owes an answer or a watch
+/// is open.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pings {
+    /// Time without anything from it.
+    pub after: Duration,
+    /// Time for its answer, after which the connection and all that is open on it end.
+    pub timeout: Duration,
+}
+
+/// Those that client-go has.
+pub(super) const PINGS: Pings = Pings {
+    after: Duration::from_secs(30),
+    timeout: Duration::from_secs(15),
+};
+
 /// How many bytes of a response the server may send by HTTP/2 before they are read: what one
 /// connection of TCP would buffer.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -49,7 +69,11 @@ const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 
 /// A client for the server of `config`, through `proxy` where there is one. Nothing
 /// is sent yet.
-pub(super) fn client(config: &Config, proxy: Option<&Proxy>) -> Result<Client, kube::Error> {
+pub(super) fn client(
+    config: &Config,
+    proxy: Option<&Proxy>,
+    pings: Pings,
+) -> Result<Client, kube::Error> {
     let mut tcp = HttpConnector::new();
     // TLS is above it.
     tcp.enforce_http(false);
@@ -59,14 +83,14 @@ pub(super) fn client(config: &Config, proxy: Option<&Proxy>) -> Result<Client, k
     tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
     let Some(proxy) = proxy else {
-        return over(tcp, config);
+        return over(tcp, config, pings);
     };
     let tunnel = Tunnel::new(proxy.uri.clone(), tcp);
     let tunnel = match &proxy.authorization {
         Some(authorization) => tunnel.with_auth(authorization.clone()),
         None => tunnel,
     };
-    over(tunnel, config)
+    over(tunnel, config, pings)
 }
 
 /// What is known of the server's certificate. kube reads the system's certificates where the
@@ -96,7 +120,7 @@ fn tls<C>(connector: C, config: &Config) -> Result<HttpsConnector<C>, kube::Erro
 
 /// A client over what `connector` connects to. The layers are those of kube's own
 /// stack that this crate uses.
-fn over<C>(connector: C, config: &Config) -> Result<Client, kube::Error>
+fn over<C>(connector: C, config: &Config, pings: Pings) -> Result<Client, kube::Error>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -108,6 +132,9 @@ where
     let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new())
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
+        .timer(TokioTimer::new())
+        .http2_keep_alive_interval(pings.after)
+        .http2_keep_alive_timeout(pings.timeout)
         .build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
@@ -149,8 +176,8 @@ mod tests {
             return;
         }
         let mut config = Config::new("https://192.0.2.1:6443".parse().unwrap());
-        assert!(client(&config, None).is_err());
+        assert!(client(&config, None, PINGS).is_err());
         config.accept_invalid_certs = true;
-        client(&config, None).unwrap();
+        client(&config, None, PINGS).unwrap();
     }
 }

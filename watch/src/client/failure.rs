@@ -65,7 +65,12 @@ pub enum Failure {
     Silent { url: String, seconds: u64 },
     /// The connection of a running watch was lost.
     #[error("the watch of {url} broke off: {why}")]
-    Broken { url: String, why: String },
+    Broken {
+        url: String,
+        why: String,
+        /// Whether nothing came any more, and nothing said that it had ended.
+        is_silent: bool,
+    },
     #[error("the API server {url} sent what makes no sense: {why}")]
     Garbage { url: String, why: String },
     #[error("a request could not be built: {why}")]
@@ -102,6 +107,19 @@ impl Failure {
         match self {
             Self::Answered { code, .. } => *code == 429 || *code >= 500,
             Self::Silent { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether another connection, with address and credentials read again, may be better than
+    /// the one that a request was sent by. One that says nothing may not have been asked: a
+    /// program that gives new credentials hangs, which the next connection names, and starts no
+    /// second one.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        match self {
+            Self::Unauthorized { .. } | Self::Credentials { .. } => true,
+            Self::Silent { .. } | Self::Unreachable { .. } => true,
+            Self::Broken { is_silent, .. } => *is_silent,
             _ => false,
         }
     }
@@ -169,8 +187,11 @@ impl Failure {
     }
 
     pub(crate) fn broken(url: &str, why: &str) -> Self {
-        let (url, why) = (url.to_owned(), one_line(why));
-        Self::Broken { url, why }
+        Self::Broken {
+            url: url.to_owned(),
+            why: one_line(why),
+            is_silent: false,
+        }
     }
 
     pub(crate) fn garbage(url: &str, error: &dyn Display) -> Self {

@@ -2,8 +2,8 @@
 //! broken connections as [`Failure`]s that say what to look at.
 //!
 //! [`Access`] says which server to use. An [`ApiClient`] reads the files behind
-//! it when it needs them, and again after [`ApiClient::reconnect`], because
-//! credentials and addresses change while their paths and names stay.
+//! it when it needs them, and again for each connection, because credentials and
+//! addresses change while their paths and names stay.
 
 mod access;
 pub(crate) mod body;
@@ -26,8 +26,9 @@ pub use http::Uri;
 pub use objects::{Request, timestamp, timestamp_now};
 
 use crate::{event::Status, protobuf};
-use access::Connection;
+pub(crate) use access::Connection;
 use body::Body;
+use connect::{PINGS, Pings};
 use proxy::ProxyVariables;
 
 /// Maximum time until credentials are there, until a response begins, and between two pieces
@@ -48,6 +49,7 @@ pub struct ApiClient {
     pub(crate) proxies: ProxyVariables,
     /// Maximum time until credentials are there, and until a response begins.
     pub(crate) answer_timeout: Duration,
+    pub(crate) pings: Pings,
     state: Arc<Mutex<State>>,
     /// Whose turn it is to make a connection: a program that gives credentials and hangs must
     /// not be started again and again.
@@ -57,7 +59,7 @@ pub struct ApiClient {
 #[derive(Debug, Default)]
 struct State {
     /// Made with the first request.
-    connection: Option<Connection>,
+    connection: Option<Arc<Connection>>,
     /// When the kubeconfig had changed last that it was made with.
     read_as_of: Option<SystemTime>,
     /// Whether the server refuses requests that prefer protobuf.
@@ -81,17 +83,25 @@ impl ApiClient {
             access,
             proxies: ProxyVariables::of_process(),
             answer_timeout: ANSWER_TIMEOUT,
+            pings: PINGS,
             state: Arc::default(),
             turn: Arc::default(),
         }
     }
 
-    /// Makes the next request read the address and the credentials again.
-    pub fn reconnect(&self) {
-        self.state().connection = None;
+    /// Makes the next request read the address and the credentials again, unless it has
+    /// another connection than this one by now: requests that were sent by one connection
+    /// fail one after the other.
+    fn leave(&self, connection: &Arc<Connection>) {
+        let mut state = self.state();
+        let is_current = |current: &Arc<Connection>| Arc::ptr_eq(current, connection);
+        if state.connection.as_ref().is_some_and(is_current) {
+            state.connection = None;
+        }
     }
 
-    /// The same, if the kubeconfig has changed since it was read.
+    /// The same for whatever connection there is, if the kubeconfig has changed since it was
+    /// read.
     pub fn reconnect_if_changed(&self) {
         let changed = self.access.changed();
         let mut state = self.state();
@@ -100,14 +110,37 @@ impl ApiClient {
         }
     }
 
-    /// Sends a request and returns the response once it has begun. The body may
-    /// pause for at most `max_silence`. A status other than 2xx is a failure.
+    /// Sends a request and returns the response once it has begun, and the connection by which
+    /// it comes. The body may pause for at most `max_silence`. A status other than 2xx is a
+    /// failure.
     pub(crate) async fn open(
         &self,
         request: http::Request<Vec<u8>>,
         max_silence: Duration,
-    ) -> Result<Response, Failure> {
+    ) -> Result<(Response, Arc<Connection>), Failure> {
         let connection = self.connection().await?;
+        match self.ask(&connection, request, max_silence).await {
+            Ok(response) => Ok((response, connection)),
+            Err(failure) => {
+                self.leave_for(&connection, &failure);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Leaves a connection if this is a reason to.
+    pub(crate) fn leave_for(&self, connection: &Arc<Connection>, failure: &Failure) {
+        if failure.is_of_connection() {
+            self.leave(connection);
+        }
+    }
+
+    async fn ask(
+        &self,
+        connection: &Connection,
+        request: http::Request<Vec<u8>>,
+        max_silence: Duration,
+    ) -> Result<Response, Failure> {
         let send = |request, accept| {
             let answer_timeout = self.answer_timeout;
             connection.send(request, accept, answer_timeout, max_silence)
@@ -131,25 +164,26 @@ impl ApiClient {
         (state.connection.as_ref()).map_or_else(String::new, |c| c.url.clone())
     }
 
-    async fn connection(&self) -> Result<Connection, Failure> {
+    async fn connection(&self) -> Result<Arc<Connection>, Failure> {
         if let Some(connection) = &self.state().connection {
-            return Ok(connection.clone());
+            return Ok(Arc::clone(connection));
         }
         let connected = tokio::time::timeout(self.answer_timeout, self.connect()).await;
         connected.unwrap_or_else(|_| Err(self.access.too_slow(self.answer_timeout)))
     }
 
-    async fn connect(&self) -> Result<Connection, Failure> {
+    async fn connect(&self) -> Result<Arc<Connection>, Failure> {
         let turn = Arc::clone(&self.turn).lock_owned().await;
         // Another watcher may have made it meanwhile.
         if let Some(connection) = &self.state().connection {
-            return Ok(connection.clone());
+            return Ok(Arc::clone(connection));
         }
         // Before it is read: a later change is another time.
         let read_as_of = self.access.changed();
-        let (connection, _turn) = self.access.connect(&self.proxies, turn).await?;
+        let made = self.access.connect(&self.proxies, self.pings, turn).await?;
+        let (connection, _turn) = (Arc::new(made.0), made.1);
         *self.state() = State {
-            connection: Some(connection.clone()),
+            connection: Some(Arc::clone(&connection)),
             read_as_of,
             only_json: false,
         };

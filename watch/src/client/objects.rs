@@ -66,7 +66,7 @@ impl ApiClient {
         let answer = tokio::time::timeout(TIMEOUT, exchange).await;
         let answer = answer.unwrap_or_else(|_| Err(Failure::silent(&connection.url, TIMEOUT)));
         if answer.as_ref().is_err_and(|failure| !failure.is_answered()) {
-            self.reconnect();
+            self.leave(&connection);
         }
         answer
     }

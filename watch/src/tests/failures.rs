@@ -171,12 +171,18 @@ async fn a_server_that_becomes_silent_is_a_failure<K: TestKind>() {
     for of_failure in [BodyError::of_watch, BodyError::of_answer] {
         let request = http::Request::get(K::PATH).body(Vec::new()).unwrap();
         let response = client.open(request, Duration::from_millis(20)).await;
-        let mut response = response.unwrap();
+        let (mut response, _) = response.unwrap();
         let error = response.body.line().await.unwrap_err();
         failures.push(of_failure(error, &response.url));
     }
     assert!(
-        matches!(failures[0], Failure::Broken { .. }),
+        matches!(
+            failures[0],
+            Failure::Broken {
+                is_silent: true,
+                ..
+            }
+        ),
         "{failures:?}"
     );
     assert!(

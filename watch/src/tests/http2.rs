@@ -1,7 +1,8 @@
 //! HTTP/2: all watches of an agent share one connection to a server that speaks it.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use h2::server::{Connection, SendResponse, handshake};
 use prost::bytes::Bytes;
@@ -18,6 +19,8 @@ struct Http2Server {
     address: SocketAddr,
     /// How many connections are open.
     open: watch::Receiver<usize>,
+    /// How many there have been.
+    made: watch::Receiver<usize>,
     /// How many requests have come.
     asked: watch::Receiver<usize>,
     /// What becomes of the connections that are open.
@@ -32,12 +35,15 @@ enum Fate {
     /// They are told to be used no more.
     Left,
     Cut,
+    /// They stay open, and the server does nothing more.
+    Hung,
 }
 
 /// What the tasks of all connections share.
 #[derive(Clone)]
 struct Shared {
     open: watch::Sender<usize>,
+    made: watch::Sender<usize>,
     asked: watch::Sender<usize>,
     fate: watch::Sender<Fate>,
     told: watch::Receiver<usize>,
@@ -50,6 +56,7 @@ impl Http2Server {
         let (tells, told) = watch::channel(0);
         let shared = Shared {
             open: watch::Sender::new(0),
+            made: watch::Sender::new(0),
             asked: watch::Sender::new(0),
             fate: watch::Sender::new(Fate::Served),
             told,
@@ -57,6 +64,7 @@ impl Http2Server {
         let server = Self {
             address,
             open: shared.open.subscribe(),
+            made: shared.made.subscribe(),
             asked: shared.asked.subscribe(),
             fate: shared.fate.clone(),
             tells,
@@ -69,6 +77,7 @@ impl Http2Server {
                     let connection = tls.accept(connection).await.unwrap();
                     assert_eq!(connection.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
                     shared.open.send_modify(|open| *open += 1);
+                    shared.made.send_modify(|made| *made += 1);
                     serve(connection, &shared).await;
                     shared.open.send_modify(|open| *open -= 1);
                 });
@@ -79,18 +88,12 @@ impl Http2Server {
 
     /// Waits until so many connections are open.
     async fn has_open(&self, count: usize) {
-        let mut open = self.open.clone();
-        let waited = tokio::time::timeout(STUCK, open.wait_for(|open| *open == count));
-        let waited = waited.await.is_ok();
-        assert!(waited, "{} connections", *self.open.borrow());
+        wait_for("open connections", &self.open, |open| open == count).await;
     }
 
     /// Waits until so many requests have come in all.
     async fn was_asked(&self, count: usize) {
-        let mut asked = self.asked.clone();
-        let waited = tokio::time::timeout(STUCK, asked.wait_for(|asked| *asked >= count));
-        let waited = waited.await.is_ok();
-        assert!(waited, "{} requests", *self.asked.borrow());
+        wait_for("requests", &self.asked, |asked| asked >= count).await;
     }
 
     /// A client of it, and the folder of its kubeconfig.
@@ -104,6 +107,13 @@ impl Http2Server {
     }
 }
 
+async fn wait_for(what: &str, of: &watch::Receiver<usize>, is: impl Fn(usize) -> bool) {
+    let mut changed = of.clone();
+    let waited = tokio::time::timeout(STUCK, changed.wait_for(|now| is(*now)));
+    let waited = waited.await.is_ok();
+    assert!(waited, "{} {what}", *of.borrow());
+}
+
 /// Answers what comes by one connection until it ends.
 async fn serve(connection: TlsStream<TcpStream>, shared: &Shared) {
     // That of those that are open from now on.
@@ -114,8 +124,9 @@ async fn serve(connection: TlsStream<TcpStream>, shared: &Shared) {
     };
     loop {
         let request = tokio::select! {
-            Ok(()) = fate.changed() => match *fate.borrow() {
+            Ok(()) = fate.changed() => match fate_of(&fate) {
                 Fate::Cut => return,
+                Fate::Hung => pending().await,
                 Fate::Left => {
                     connection.graceful_shutdown();
                     continue;
@@ -131,6 +142,11 @@ async fn serve(connection: TlsStream<TcpStream>, shared: &Shared) {
         let uri = request.uri().to_string();
         tokio::spawn(answer(uri, respond, shared.told.clone()));
     }
+}
+
+/// A copy, which is not locked.
+fn fate_of(fate: &watch::Receiver<Fate>) -> Fate {
+    *fate.borrow()
 }
 
 async fn answer(uri: String, mut respond: SendResponse<Bytes>, mut told: watch::Receiver<usize>) {
@@ -216,7 +232,7 @@ async fn bodies_that_nobody_reads_do_not_hold_up_others() {
     let mut unread = Vec::new();
     for _ in 0..16 {
         let request = http::Request::get("/large=4000000").body(Vec::new());
-        unread.push(client.open(request.unwrap(), STUCK).await.unwrap());
+        unread.push(client.open(request.unwrap(), STUCK).await.unwrap().0);
     }
     let mut nodes = watcher::<Node>(&client);
     nodes.listed().await;
@@ -226,4 +242,61 @@ async fn bodies_that_nobody_reads_do_not_hold_up_others() {
         let body = response.body.rest(4_000_000).await.unwrap();
         assert_eq!(body.len(), 4_000_000);
     }
+}
+
+/// A proxy, a load balancer or the kernel of a machine that hangs acknowledges what is sent.
+#[tokio::test]
+async fn a_connection_whose_server_hangs_is_left_by_all_watches() {
+    let server = Http2Server::start().await;
+    let (mut client, _folder) = server.client();
+    client.pings.after = Duration::from_millis(100);
+    client.pings.timeout = Duration::from_secs(2);
+    let (mut nodes, mut pods) = (watcher::<Node>(&client), watcher::<Pod>(&client));
+    nodes.listed().await;
+    pods.listed().await;
+    server.was_asked(4).await;
+    server.fate.send_replace(Fate::Hung);
+    // They go on from where they were, by one connection.
+    server.was_asked(6).await;
+    server.has_open(2).await;
+    server.tells.send_replace(1);
+    nodes.until(|event| matches!(event, Event::Apply(_))).await;
+    pods.until(|event| matches!(event, Event::Apply(_))).await;
+    nodes.end().await;
+    pods.end().await;
+}
+
+/// What ends HTTP/2 in front of a server answers pings itself.
+#[tokio::test]
+async fn a_watch_that_says_nothing_is_resumed_by_another_connection() {
+    let server = Http2Server::start().await;
+    let (client, _folder) = server.client();
+    let mut nodes = Watched::<Node>::prepared(|watcher| {
+        watcher.client = client;
+        watcher.max_silence.without_bookmarks = Duration::from_millis(500);
+    });
+    nodes.listed().await;
+    wait_for("connections", &server.made, |made| made >= 3).await;
+    nodes.end().await;
+}
+
+/// Requests by one connection fail one after the other.
+#[tokio::test]
+async fn only_the_connection_that_failed_is_left() {
+    let server = Http2Server::start().await;
+    let (client, _folder) = server.client();
+    let mut used = Vec::new();
+    for _ in 0..3 {
+        let request = http::Request::get("/api/v1/nodes")
+            .body(Vec::new())
+            .unwrap();
+        used.push(client.open(request, STUCK).await.unwrap().1);
+        client.leave_for(&used[0], &Failure::silent("https://api", STUCK));
+        client.leave_for(
+            used.last().unwrap(),
+            &Failure::status("https://api", 503, "no"),
+        );
+    }
+    assert!(!Arc::ptr_eq(&used[0], &used[1]));
+    assert!(Arc::ptr_eq(&used[1], &used[2]));
 }

@@ -8,6 +8,7 @@ for_each_kind!(async
     a_list_whose_pages_expired_is_asked_for_in_one_piece,
     a_list_that_fails_half_way_changes_nothing,
     a_page_that_the_server_is_too_busy_for_is_asked_for_again,
+    pages_of_two_servers_are_not_one_list,
     garbage_instead_of_a_list_is_reported,
     an_invalid_object_affects_no_other,
     it_ends_when_the_receiver_is_closed,
@@ -138,6 +139,36 @@ async fn a_page_that_the_server_is_too_busy_for_is_asked_for_again<K: TestKind>(
             second.clone(),
             second,
             watch_from::<K>("9"),
+        ]
+    );
+    watched.end().await;
+}
+
+/// The kubeconfig names another server while a page is waited for.
+async fn pages_of_two_servers_are_not_one_list<K: TestKind>() {
+    // It does not answer the request for the second page.
+    let mut first = Server::start(vec![page(&[object::<K>("a", "3")], "9", "second")]).await;
+    let mut second = Server::start(vec![
+        list_of::<K>(&["b"], "9"),
+        list_of::<K>(&["c"], "20"),
+        quiet(),
+    ])
+    .await;
+    let mut watched = Watched::<K>::prepared(|watcher| {
+        watcher.client.answer_timeout = Duration::from_secs(2);
+    });
+    watched.write_kubeconfig(&format!("http://{}", first.address));
+    first.asked(2).await;
+    watched.write_kubeconfig(&format!("http://{}", second.address));
+    watched.listed().await;
+    assert_eq!(watched.known(), ["c"]);
+    let page = first_page::<K>();
+    assert_eq!(
+        second.asked(3).await,
+        [
+            format!("{page}&continue=second"),
+            page,
+            watch_from::<K>("20")
         ]
     );
     watched.end().await;
