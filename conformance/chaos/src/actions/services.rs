@@ -43,7 +43,7 @@ pub const DAMAGES: &[&str] = &[
     "flush map inet tweed service_affinity_groups",
     "flush map inet tweed service_leads",
     "flush map inet tweed service_part_leads",
-    "flush map inet tweed service_affinities",
+    "flush map inet tweed service_timeouts",
     "flush map inet tweed service_slots4",
     "flush map inet tweed service_slots6",
     "flush map inet tweed service_member_slots",

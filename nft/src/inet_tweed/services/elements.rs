@@ -12,6 +12,7 @@ use tweed_planner::services::desired::{
 };
 
 use super::super::encode::{self, change_by, elements_by};
+use super::is_other;
 use super::rules::{affinity_chain, draw_chain, split_chain};
 use super::sets::{At, DROP, List, OF_PARTS, REJECT, Says, ServiceSet, all};
 use crate::element::{Change, Data, Element, ElementsDelta, Field, Key};
@@ -131,12 +132,12 @@ impl ServiceSet {
                 |delta| &delta.groups,
                 |group, of| (*group >= FIRST_AFFINITY).then(|| (number(*group), group_data(of))),
             ),
-            Self::Affinities => side.take(
+            Self::Timeouts => side.take(
                 |desired| &desired.affinities,
                 |delta| &delta.affinities,
                 |group, timeout| {
                     let chain = affinity_chain(Scope::of(*group), *timeout);
-                    Some((number(*group), goto(chain)))
+                    is_other(timeout).then(|| (number(*group), goto(chain)))
                 },
             ),
             Self::Slots(family) => side.take(
@@ -314,12 +315,16 @@ fn leads(shape: Group) -> Number {
 }
 
 fn group_data(group: &Group) -> Option<Box<Data>> {
-    goto(match group.holds {
-        Holds::Endpoints | Holds::Members => draw_chain(group.slots),
-        Holds::Parts => split_chain(group.slots),
+    verdict(match group.holds {
+        Holds::Endpoints | Holds::Members => Verdict::Goto(draw_chain(group.slots)),
+        Holds::Parts => Verdict::Jump(split_chain(group.slots)),
     })
 }
 
 fn goto(chain: String) -> Option<Box<Data>> {
-    Some(Box::new(Data::Verdict(Verdict::Goto(chain))))
+    verdict(Verdict::Goto(chain))
+}
+
+fn verdict(verdict: Verdict) -> Option<Box<Data>> {
+    Some(Box::new(Data::Verdict(verdict)))
 }

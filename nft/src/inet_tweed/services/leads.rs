@@ -32,13 +32,18 @@ pub(super) fn declarations() -> impl Iterator<Item = Set> {
 /// What they hold.
 pub(super) fn contents() -> Contents {
     let slots = || 1..=MAX_SLOTS;
-    let draws = || slots().map(|slots| (slots.into(), draw_chain(slots)));
-    let splits = slots().map(|slots| (OF_PARTS | Number::from(slots), split_chain(slots)));
+    let draws = || slots().map(|slots| (slots.into(), Verdict::Goto(draw_chain(slots))));
+    // They come back with the number of a part.
+    let splits = slots().map(|slots| {
+        let number = OF_PARTS | Number::from(slots);
+        (number, Verdict::Jump(split_chain(slots)))
+    });
     let others = [
-        (0, AFFINITY.to_owned()),
-        (REJECT & LEADS, REJECTED.to_owned()),
-        (DROP & LEADS, REFUSED.to_owned()),
+        (0, AFFINITY),
+        (REJECT & LEADS, REJECTED),
+        (DROP & LEADS, REFUSED),
     ];
+    let others = others.map(|(number, chain)| (number, Verdict::Goto(chain.to_owned())));
     let of_targets = elements(draws().chain(splits).chain(others));
     [
         (OF_TARGETS.to_owned(), of_targets),
@@ -47,9 +52,9 @@ pub(super) fn contents() -> Contents {
     .into()
 }
 
-fn elements(leads: impl Iterator<Item = (Number, String)>) -> Elements {
-    let verdict = |chain| Some(Box::new(Data::Verdict(Verdict::Goto(chain))));
+fn elements(leads: impl Iterator<Item = (Number, Verdict)>) -> Elements {
+    let data = |verdict| Some(Box::new(Data::Verdict(verdict)));
     leads
-        .map(|(leads, chain)| (super::elements::number(leads), verdict(chain)))
+        .map(|(leads, verdict)| (super::elements::number(leads), data(verdict)))
         .collect()
 }

@@ -13,6 +13,7 @@ mod writer;
 
 use std::collections::BTreeSet;
 
+use tweed_core::object::service::DEFAULT_AFFINITY_SECONDS;
 use tweed_planner::services::desired::Desired;
 
 pub use held::{Difference, Held, held};
@@ -81,9 +82,15 @@ pub(super) fn contents() -> Contents {
     leads::contents()
 }
 
-/// The timeouts of session affinity, in seconds.
+/// The timeouts of session affinity, in seconds, beside the default, which always has its
+/// chains.
 pub(super) fn timeouts(desired: &Desired) -> BTreeSet<u32> {
-    desired.affinities.values().copied().collect()
+    let timeouts = desired.affinities.values().copied();
+    timeouts.filter(is_other).collect()
+}
+
+fn is_other(timeout: &u32) -> bool {
+    *timeout != DEFAULT_AFFINITY_SECONDS
 }
 
 #[cfg(test)]

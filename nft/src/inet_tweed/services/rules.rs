@@ -33,6 +33,7 @@ mod frontends;
 
 use std::collections::BTreeSet;
 
+use tweed_core::object::service::DEFAULT_AFFINITY_SECONDS;
 use tweed_core::ownership::{SERVICE_MASQUERADE_MARK, SERVICE_REMOTE_POD_MARK};
 use tweed_planner::services::desired::MAX_SLOTS;
 
@@ -114,7 +115,7 @@ fn translated() -> Chain {
     regular("service_translated", hairpin.chain(remote).collect())
 }
 
-/// All chains, with those for these timeouts of affinity in seconds.
+/// All chains, with those for these timeouts of affinity in seconds beside the default.
 pub(in super::super) fn chains(timeouts: &BTreeSet<u32>) -> Vec<Chain> {
     let mut chains = Vec::new();
     for (hook, origin) in [("prerouting", "in"), ("output", "out")] {
@@ -142,11 +143,9 @@ pub(in super::super) fn chains(timeouts: &BTreeSet<u32>) -> Vec<Chain> {
         chains.push(draws::draw(slots));
         chains.push(draws::split(slots));
     }
-    chains.extend(
-        timeouts
-            .iter()
-            .flat_map(|timeout| affinity::of_timeout(*timeout)),
-    );
+    let mut timeouts = timeouts.clone();
+    timeouts.insert(DEFAULT_AFFINITY_SECONDS);
+    chains.extend(timeouts.into_iter().flat_map(affinity::of_timeout));
     chains.extend([translated(), invalid(), invalid_to_node()]);
     chains
 }

@@ -63,7 +63,8 @@ pub(super) enum ServiceSet {
     Frontends(At, Says, Family),
     Addresses(List, Family),
     AffinityGroups,
-    Affinities,
+    /// The groups whose clients are remembered for another time than the default.
+    Timeouts,
     Slots(Family),
     MemberSlots,
     Parts,
@@ -124,7 +125,7 @@ pub(super) fn all() -> impl Iterator<Item = ServiceSet> {
             ServiceSet::MemberSlots,
             ServiceSet::Parts,
             ServiceSet::AffinityGroups,
-            ServiceSet::Affinities,
+            ServiceSet::Timeouts,
             ServiceSet::OpenToNode,
         ])
         .chain(of_both(after_groups))
@@ -186,7 +187,7 @@ impl ServiceSet {
                 (name, Some(family))
             }
             Self::AffinityGroups => ("affinity_groups", None),
-            Self::Affinities => ("affinities", None),
+            Self::Timeouts => ("timeouts", None),
             Self::Slots(family) => ("slots", Some(family)),
             Self::MemberSlots => ("member_slots", None),
             Self::Parts => ("parts", None),
@@ -213,7 +214,7 @@ impl ServiceSet {
             Self::Allowed(family) => vec![Type::Class, address_type(family)],
             Self::Slots(_) | Self::MemberSlots | Self::Parts => vec![Type::Class, Type::Index],
             Self::AffinityGroups
-            | Self::Affinities
+            | Self::Timeouts
             | Self::Endpoints(_)
             | Self::Members(_)
             | Self::OpenToNode => vec![Type::Class],
@@ -236,7 +237,7 @@ impl ServiceSet {
     /// What it gives for a key, if it is a map.
     fn data(self) -> Option<DataType> {
         match self {
-            Self::AffinityGroups | Self::Affinities => Some(DataType::Verdict),
+            Self::AffinityGroups | Self::Timeouts => Some(DataType::Verdict),
             Self::Slots(family) | Self::Endpoints(family) => {
                 Some(DataType::Values(vec![address_type(family), Type::NewPort]))
             }

@@ -43,13 +43,14 @@ fn a_timeout_of_affinity_is_read_back_from_its_chain() {
         .into(),
         ..Desired::default()
     };
-    let elements: Elements = Provider::elements(&desired, "service_affinities").collect();
+    let elements: Elements = Provider::elements(&desired, "service_timeouts").collect();
     let timeouts = elements.values().flatten().map(|data| match &**data {
         crate::element::Data::Verdict(verdict) => super::rules::timeout(verdict),
         _ => None,
     });
     let timeouts: Vec<_> = timeouts.collect();
-    assert_eq!(timeouts, [Some(10_800), Some(7)]);
+    // The default needs no element.
+    assert_eq!(timeouts, [Some(7)]);
 }
 
 /// A set, and how many elements are removed from it and added.

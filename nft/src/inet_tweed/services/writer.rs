@@ -26,7 +26,9 @@ use tweed_planner::services::desired::{Delta, Desired, Endpoint, Number};
 use super::super::provided_sets::{ProvidedSets, chunks};
 use super::super::sets::FAMILIES;
 use super::sets::{self, ServiceSet};
-use super::{declarations, elements, known_endpoints, known_numbers, provided, rules, timeouts};
+use super::{
+    declarations, elements, is_other, known_endpoints, known_numbers, provided, rules, timeouts,
+};
 use crate::element::{Change, Data, Element, ElementsDelta, Key};
 use crate::error::Error;
 use crate::provided::Provider;
@@ -43,7 +45,8 @@ pub(in super::super) struct Writer {
     /// Whether the numbers in the kernel are those of this run's planner, which has taken
     /// them over or made them.
     own_numbers: bool,
-    /// The timeouts of affinity that were last desired; none if that is not known.
+    /// The timeouts of affinity beside the default that were last desired; none if that is not
+    /// known.
     timeouts: Option<BTreeSet<u32>>,
 }
 
@@ -87,8 +90,8 @@ impl Writer {
         Ok(self.in_force)
     }
 
-    /// The timeouts of affinity that groups in the kernel's table lead to. Their chains
-    /// have to stay until the groups lead elsewhere.
+    /// The timeouts of affinity, beside the default, that groups in the kernel's table lead to.
+    /// Their chains have to stay until the groups lead elsewhere.
     pub(in super::super) fn used_timeouts(
         &self,
         reconciler: &mut Reconciler,
@@ -96,7 +99,7 @@ impl Writer {
         if let Some(timeouts) = &self.timeouts {
             return Ok(timeouts.clone());
         }
-        let seen = reconciler.elements(&ServiceSet::Affinities.declaration())?;
+        let seen = reconciler.elements(&ServiceSet::Timeouts.declaration())?;
         let seen = seen.unwrap_or_default();
         let verdicts = seen.values().flatten().filter_map(|data| match &**data {
             Data::Verdict(verdict) => rules::timeout(verdict),
@@ -166,7 +169,7 @@ impl Writer {
     ) -> Result<Option<Outcome>, Error> {
         let has_chain = |timeout| {
             let known = self.timeouts.as_ref();
-            known.is_some_and(|known| known.contains(timeout))
+            !is_other(timeout) || known.is_some_and(|known| known.contains(timeout))
         };
         let mut timeouts = delta.affinities.added.values();
         if !timeouts.all(has_chain) || !self.sets.are_known(reconciler) {

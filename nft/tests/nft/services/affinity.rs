@@ -286,7 +286,7 @@ fn a_new_timeout_brings_its_chains() {
     let lab = Lab::new();
     let _servers = all(&lab);
     let places = [(0, POD), (1, NEIGHBOUR)];
-    let (old, new) = (service(10_800, &places), service(600, &places));
+    let (old, new) = (service(600, &places), service(30, &places));
     lab.reconcile(&old);
     let delta = super::delta::delta(&old.0, &new.0);
     let followed = lab.0.with(move |table| table.follow_services(&delta));
@@ -301,9 +301,9 @@ fn a_new_timeout_brings_its_chains() {
         let table = lab.0.node.sh("nft -s list table inet tweed");
         table.contains(&format!("chain service_affinity_cluster_{timeout} "))
     };
-    assert!(chains("600"));
+    assert!(chains("30"));
     // The chains that nothing leads to any more go with the next look.
     lab.reconcile(&new);
-    assert!(chains("600") && !chains("10800"));
+    assert!(chains("30") && !chains("600"));
     assert_eq!(lab.reconcile(&new), NOTHING);
 }

@@ -16,6 +16,7 @@ use super::plan::{Plan, UDP, endpoint, group, number};
 use crate::lab::Host;
 use crate::node::NOTHING;
 use crate::wires::ruleset;
+use tweed_planner::services::desired::{FIRST_AFFINITY, Target};
 
 fn address(base: [u8; 4], number: u32) -> IpAddr {
     Ipv4Addr::from_bits(Ipv4Addr::from(base).to_bits() + number).into()
@@ -198,6 +199,49 @@ fn reading_what_an_earlier_run_has_left() {
         println!(
             "10000 Services of {endpoints} endpoints: {slots} slots, \
              read in {read:.0} ms, then compared in {compared:.0} ms"
+        );
+    }
+}
+
+/// So many Services whose clients keep their endpoint.
+fn with_affinity(count: u32) -> Plan {
+    let mut plan = Plan::new();
+    let places: Vec<_> = (0..2)
+        .map(|place| (place, endpoint(NEIGHBOUR.of(Family::V4), 8080)))
+        .collect();
+    for number in 0..count {
+        let at = SocketAddr::new(address([10, 97, 0, 1], number), 80);
+        let group = FIRST_AFFINITY + number * 0x2000;
+        plan = plan
+            .cluster_ip(UDP, at, Target::Affinity(group))
+            .members(group, 10_800, &places);
+    }
+    plan
+}
+
+/// A change of their endpoints, and one of others, where the kernel checks rules for it.
+#[test]
+#[ignore = "measures: its figures mean something only in release mode"]
+fn a_change_beside_services_with_affinity() {
+    for count in [10, 100, 300, 1000] {
+        let lab = Lab::new();
+        let plan = with_affinity(count);
+        let start = Instant::now();
+        lab.replan(&plan);
+        let loaded = milliseconds(start);
+        let more = with_affinity(count + 1);
+        let (forth, back) = (delta(&plan.0, &more.0), delta(&more.0, &plan.0));
+        let times = lab.0.with(move |table| {
+            [forth, back].map(|delta| {
+                let start = Instant::now();
+                let outcome = table.follow_services(&delta).unwrap();
+                let time = milliseconds(start);
+                assert!(outcome.is_some());
+                time
+            })
+        });
+        println!(
+            "{count} Services with affinity: load {loaded:.0} ms, one more and back {times:.1?} ms"
         );
     }
 }

@@ -1,9 +1,19 @@
 //! The chains that send a flow on that has a target: to one of the endpoints of a group, or
 //! to nobody.
+//!
+//! For each verdict that comes into a map, kernels before Linux 6.12 or so check all rules
+//! again, as often as they can be reached (`nft_chain_validate`). So a part of a group is
+//! drawn by a chain that comes back, and what comes after it stands once and not behind each
+//! of those chains; and a group with affinity leads to a chain of its own only if its timeout
+//! is not the default.
+
+use tweed_core::object::service::DEFAULT_AFFINITY_SECONDS;
+use tweed_planner::services::desired::{GROUP_DISTANCE, Scope};
 
 use super::super::super::rules::{WORDS, Words, regular};
 use super::super::leads::{OF_PARTS_OF_GROUPS, OF_TARGETS};
 use super::super::sets::LEADS;
+use super::affinity::affinity_chain;
 use super::{NO_LOCAL, WITH_PORTS};
 use crate::table::Chain;
 
@@ -25,17 +35,30 @@ pub(in super::super) const REJECTED: &str = "service_reject";
 pub(in super::super) const REFUSED: &str = "service_drop";
 
 /// What becomes of a flow that has a target.
-pub(super) fn sent_on() -> [Chain; 6] {
+pub(super) fn sent_on() -> [Chain; 5] {
+    let remembered = |scope| affinity_chain(scope, DEFAULT_AFFINITY_SECONDS);
     [
-        regular("service_send", vec![lead(OF_TARGETS)]),
-        regular("service_send_part", vec![lead(OF_PARTS_OF_GROUPS)]),
+        regular(
+            "service_send",
+            vec![lead(OF_TARGETS), lead(OF_PARTS_OF_GROUPS)],
+        ),
         regular(
             AFFINITY,
-            vec!["meta priority vmap @service_affinities".to_owned()],
+            vec![
+                "meta priority vmap @service_timeouts".to_owned(),
+                format!(
+                    "meta priority & {GROUP_DISTANCE:#010x} != 0:0 goto {}",
+                    remembered(Scope::Local)
+                ),
+                format!("goto {}", remembered(Scope::Cluster)),
+            ],
         ),
         regular(
             "service_pick",
-            vec!["meta priority vmap @service_affinity_groups".to_owned()],
+            vec![
+                "meta priority vmap @service_affinity_groups".to_owned(),
+                lead(OF_PARTS_OF_GROUPS),
+            ],
         ),
         regular(REFUSED, vec![format!("counter name {NO_LOCAL} drop")]),
         regular(
@@ -63,14 +86,11 @@ pub(super) fn draw(slots: u8) -> Chain {
     regular(draw_chain(slots), rules)
 }
 
-/// The chain of groups of so many parts.
+/// The chain of groups of so many parts. It makes of the group one of its parts.
 pub(super) fn split(slots: u8) -> Chain {
     let rules = vec![
         to_group(),
-        format!(
-            "meta priority set meta priority . numgen random mod {slots} map @service_parts \
-             goto service_send_part"
-        ),
+        format!("meta priority set meta priority . numgen random mod {slots} map @service_parts"),
     ];
     regular(split_chain(slots), rules)
 }
