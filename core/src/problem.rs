@@ -28,7 +28,8 @@ pub enum Scope {
     Source,
     /// The own Node object.
     OwnNode,
-    /// Any Node object: the own one, or another one, which reports it itself.
+    /// Any Node object, or several: the own one, or another one, which reports it itself. What
+    /// every node finds of the same Nodes is reported by none.
     AnyNode,
     /// A NetworkPolicy or ClusterNetworkPolicy.
     Policy,
@@ -87,7 +88,7 @@ problem_kinds! {
     CheckIncomplete, "check-incomplete", Host, Warning,
         "run it as root";
     /// Nothing says which ranges pods have, and the Nodes' ranges are not all in one private range.
-    ClusterCidrUnset, "cluster-cidr-unset", Host, Warning,
+    ClusterCidrUnset, "cluster-cidr-unset", AnyNode, Warning,
         "give --cluster-cidr the ranges that the Nodes' pod CIDRs are taken from: then a Node with any other is refused";
     /// A CNI config that tweed or the runtime cannot use as it is (`tweed-install check` only).
     CniConfigInvalid, "cni-config-invalid", Host, NewPods,
@@ -288,7 +289,7 @@ problem_kinds! {
     UnderlayDown, "underlay-down", Host, RunningPods,
         "bring the interface up";
     /// No flag says which family the underlay has, and not all Nodes list the same one first.
-    UnderlayFamilyUnset, "underlay-family-unset", Host, Warning,
+    UnderlayFamilyUnset, "underlay-family-unset", AnyNode, Warning,
         "give the agents of all nodes the same --underlay-family, or the same --underlay; or have each Node list its addresses in the same order (kubelet --node-ip)";
     /// A Node's VTEP MAC is another Node's.
     VtepMacRefused, "vtep-mac-refused", AnyNode, Warning,

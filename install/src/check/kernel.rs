@@ -2,9 +2,10 @@
 //! the version or the loaded modules.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::{error::Error, fs::File, os::fd::AsFd as _, path::Path, thread};
+use std::{error::Error, fs::File, io, os::fd::AsFd as _, path::Path, thread};
 
 use nix::sched::{CloneFlags, unshare};
+use tempfile::TempDir;
 use tweed_core::mac::Mac;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_diagnosis::kernel_version;
@@ -27,6 +28,8 @@ const NF_TABLES: &str = "run `modprobe -a nf_tables nft_fib_inet nft_masq nft_ct
 /// The same for those of Services.
 const FOR_SERVICES: &str = "run `modprobe -a nft_nat nft_numgen nft_hash nft_reject_inet`, or \
                             leave Services to kube-proxy";
+/// What every container has.
+const SHARED_MEMORY: &str = "/dev/shm";
 /// Name and MTU of the device that is made for the trial.
 const DEVICE: &str = "tweed.1";
 const MTU: u32 = 1450;
@@ -154,18 +157,29 @@ fn try_vxlan(wanted: Wanted) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// A folder in the first of these in which one can be made. A container of the image has none
+/// for temporary files, and the run folder is made by the first installation.
+fn scratch<const N: usize>(places: [&Path; N]) -> io::Result<TempDir> {
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    for place in places {
+        match tempfile::tempdir_in(place) {
+            Ok(folder) => return Ok(folder),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
 fn try_nf_tables(
     nft: &Path,
     run_dir: &Path,
     wanted: Option<Wanted>,
     with_services: bool,
 ) -> Result<(), Box<dyn Error>> {
-    // A container may have no folder for temporary files: then the run folder.
-    let folder = tempfile::tempdir()
-        .or_else(|_| tempfile::tempdir_in(run_dir))
-        .map_err(|error| {
-            format!("no temporary file for nft can be created ({error}): set TMPDIR")
-        })?;
+    let folder = scratch([&std::env::temp_dir(), run_dir, Path::new(SHARED_MEMORY)]);
+    let folder = folder.map_err(|error| {
+        format!("no temporary file for nft can be created ({error}): set TMPDIR")
+    })?;
     let desired = Desired {
         active: true,
         ..Desired::default()
@@ -218,6 +232,16 @@ fn every_rule(wanted: Option<Wanted>) -> Ruleset {
 mod tests {
     use super::super::Level;
     use super::*;
+
+    #[test]
+    fn without_a_folder_for_temporary_files_another_place_is_taken() {
+        let there = tempfile::tempdir().unwrap();
+        let none = there.path().join("none");
+        let folder = scratch([&none, &none.join("run"), there.path()]).unwrap();
+        assert_eq!(folder.path().parent(), Some(there.path()));
+        let error = scratch([&none, &none]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
 
     #[test]
     fn modules_are_loaded_by_a_command_that_takes_several() {
