@@ -96,6 +96,9 @@ impl Pod {
             ip(&format!("link show {}", self.link)),
         ]
         .join("\n");
+        if state.contains(" master ") {
+            return Err(format!("a port of another device: {state}"));
+        }
         let parts = [
             &format!(
                 "{} dev {} proto 116 scope link src 192.0.2.1",

@@ -50,6 +50,7 @@ fn what_is_broken_of_a_pod_comes_back() {
     let (link, address) = (&pod.link, &pod.address);
     pod.whole().unwrap();
     agent.passes();
+    ip("link add br0 type bridge");
     for damage in [
         format!("ip route delete {address}"),
         format!("ip route change {address} dev {link} proto 116"),
@@ -59,6 +60,7 @@ fn what_is_broken_of_a_pod_comes_back() {
         format!("ip link set {link} down"),
         format!("ip link set {link} group default"),
         format!("ip link set {link} group 117"),
+        format!("ip link set {link} master br0"),
     ] {
         let repaired = agent.drift_repaired();
         let (program, arguments) = damage.split_once(' ').unwrap();

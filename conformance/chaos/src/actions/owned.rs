@@ -124,6 +124,17 @@ pub const KINDS: &[Kind] = &[
         run: Run::Code(change_alias),
     },
     Kind {
+        name: "pod's link in a bridge",
+        weight: 2,
+        run: Run::Fault(
+            &[
+                "ip link add br8 type bridge",
+                "ip link set {link} master br8",
+            ],
+            &["ip link del br8"],
+        ),
+    },
+    Kind {
         name: "VXLAN device in a bridge",
         weight: 2,
         run: Run::Fault(

@@ -68,6 +68,11 @@ pub(super) fn diff(
         let (index, group) = (link.index, LINK_GROUP);
         changes.push(Change::SetLinkGroup { index, group });
     }
+    // What comes in by a port of a bridge has the bridge as its device, and passes by the
+    // rules against spoofing, which know pods' links by their group.
+    if link.master.is_some() {
+        changes.push(Change::ReleaseLink { index: link.index });
+    }
     let mtu = record.mtu.filter(|mtu| *mtu != link.mtu);
     if !link.up || mtu.is_some() {
         changes.push(Change::SetLink {
@@ -273,6 +278,16 @@ pub(super) mod tests {
             assert_eq!(mirror.links[&LINK].group, 116);
             assert_eq!(write(&mut mirror, &sources()), vec![]);
         }
+    }
+
+    #[test]
+    fn a_link_that_is_a_port_of_another_device_is_released() {
+        let mut mirror = mirror();
+        write(&mut mirror, &sources());
+        mirror.links.get_mut(&LINK).unwrap().master = Some(4);
+        let changes = write(&mut mirror, &sources());
+        assert_eq!(changes, [Change::ReleaseLink { index: LINK }]);
+        assert_eq!(write(&mut mirror, &sources()), vec![]);
     }
 
     #[test]
