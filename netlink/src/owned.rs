@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | link | kind `vxlan` and named `tweed.<vni>` | others are never touched; one in the way is reported |
 //! | …that somebody renamed | kind `vxlan`, this node's VTEP MAC, and all options that tweed creates it with | renamed back |
-//! | pod's host end | named `tw…`, and alias `tweed:…`; or named in a record, and group 116 or the record's alias | up, MTU, group 116, that it is no port of another device, and sysctls are kept; never deleted |
+//! | pod's host end | named `tw…`, and alias `tweed:…`; or named in a record, and group 116 or the record's alias | up, MTU, MAC, group 116, that it is no port of another device, and sysctls are kept; never deleted |
 //! | …that somebody renamed | group 116 and the alias of its record | renamed back |
 //! | leaving link, of a deleted pod | named `twx…`, group 117 or one of 0x74000000 to 0x74ffffff, alias `tweed:…` | deleted |
 //! | address | on the VXLAN device, and not link-local | others are never touched |

@@ -106,6 +106,7 @@ repairs! {
     pod_neighbour_changed: "ip neigh replace POD lladdr 02:00:00:00:00:99 dev LINK nud permanent";
     pod_link_down: "ip link set LINK down";
     pod_link_mtu: "ip link set LINK mtu 1280";
+    pod_link_mac: "ip link set LINK address 02:00:00:00:00:98";
     pod_link_group: "ip link set LINK group default";
     pod_link_group_and_route: "ip link set LINK group 117", "ip route del POD/32";
     pod_link_accept_ra: "sysctl ipv6/conf/LINK/accept_ra=1";

@@ -55,15 +55,16 @@ impl Pod {
         let by = Process::current().unwrap();
         let mut seed = Seed::new(attachment.clone(), Owner::Tweed, by);
         seed.link = Some(pod.link.clone());
+        seed.host_mac = Some(attachment.host_mac());
         seed.pod_mac = Some(Mac([2, 0, 0, 0, 0, 5]));
         seed.mtu = Some(1450);
         let store = pod.store.clone();
         let mut locked = store.lock(WAIT).unwrap();
         pod.adding = Some(locked.reserve(&seed, &only(&[address]), &[]).unwrap());
         // Held to the end: an agent would take a dead ADD away half made.
-        let link = &pod.link;
+        let (link, mac) = (&pod.link, attachment.host_mac());
         ip(&format!(
-            "link add {link} mtu 1450 group 116 type veth peer name p{id}"
+            "link add {link} address {mac} mtu 1450 group 116 type veth peer name p{id}"
         ));
         ip(&format!("link set {link} alias tweed:{attachment}"));
         ip(&format!("link set p{id} up"));
@@ -104,6 +105,7 @@ impl Pod {
                 "{} dev {} proto 116 scope link src 192.0.2.1",
                 self.address, self.link
             ),
+            &format!("link/ether {}", self.attachment.host_mac()),
             "lladdr 02:00:00:00:00:05 PERMANENT",
             "mtu 1450",
             "group 116",

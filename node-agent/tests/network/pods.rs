@@ -61,6 +61,7 @@ fn what_is_broken_of_a_pod_comes_back() {
         format!("ip link set {link} group default"),
         format!("ip link set {link} group 117"),
         format!("ip link set {link} master br0"),
+        format!("ip link set {link} address 02:00:00:00:00:98"),
     ] {
         let repaired = agent.drift_repaired();
         let (program, arguments) = damage.split_once(' ').unwrap();

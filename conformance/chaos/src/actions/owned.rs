@@ -63,6 +63,7 @@ pub const MENDED: &[Kind] = lines! {
         "ip neigh replace {pod6} lladdr 02:00:00:00:00:99 dev {link} nud permanent";
     "pod's link down": "ip link set {link} down";
     "pod's link with another MTU": "ip link set {link} mtu 1290";
+    "pod's link with another MAC": "ip link set {link} address 02:00:00:00:00:98";
     "pod's link in no group": "ip link set {link} group default";
     "pod's link among the leaving": "ip link set {link} group 117";
     "pod's link in no group, and its route deleted":
@@ -107,11 +108,6 @@ pub const KINDS: &[Kind] = &[
         name: "pod's link deleted",
         weight: 4,
         run: Run::Pod(&["ip link del {link}"]),
-    },
-    Kind {
-        name: "pod's link with another MAC",
-        weight: 2,
-        run: Run::Pod(&["ip link set {link} address 02:00:00:00:00:98"]),
     },
     Kind {
         name: "pod's link renamed",

@@ -1,6 +1,6 @@
 //! What has to be written for a local pod: pure, from its record alone.
 //!
-//! The record says the addresses, the MAC and the MTU; the overlay's plan says
+//! The record says the addresses, the MACs and the MTU; the overlay's plan says
 //! which source address this node uses towards its pods. A pod's route is added
 //! and replaced here and never removed: DEL does that, or the kernel with the
 //! link.
@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnetwork::IpNetwork;
-use tweed_core::ownership::LINK_GROUP;
+use tweed_core::{mac::Mac, ownership::LINK_GROUP};
 use tweed_ipam::record::{Owner, Record, State};
 use tweed_netlink::{link::Link, route::Route};
 
@@ -74,21 +74,25 @@ pub(super) fn diff(
         changes.push(Change::ReleaseLink { index: link.index });
     }
     let mtu = record.mtu.filter(|mtu| *mtu != link.mtu);
-    if !link.up || mtu.is_some() {
+    // The pod has a permanent neighbour with this MAC, for its gateway.
+    let mac = Some(host_mac(record)).filter(|mac| Some(*mac) != link.mac);
+    if !link.up || mtu.is_some() || mac.is_some() {
         changes.push(Change::SetLink {
             index: link.index,
             up: true,
             mtu,
-            mac: None,
+            mac,
         });
     }
+    // The kernel removes all neighbours of a link whose MAC changes.
+    let lose_neighbours = mac.is_some();
     if let Some(mac) = record.pod_mac {
         let keys = record.addresses.iter().map(|network| NeighbourKey {
             device: link.index,
             ip: network.ip(),
         });
         changes.extend(
-            keys.filter(|key| mirror.neighbours.get(key) != Some(&mac))
+            keys.filter(|key| lose_neighbours || mirror.neighbours.get(key) != Some(&mac))
                 .map(|key| Change::SetNeighbour { key, mac }),
         );
     }
@@ -117,6 +121,13 @@ pub(super) fn diff(
     changes
 }
 
+/// The MAC of the host end, which the plugin derives from the attachment.
+fn host_mac(record: &Record) -> Mac {
+    record
+        .host_mac
+        .unwrap_or_else(|| record.attachment().host_mac())
+}
+
 /// Whether the kernel accepts `ip` as a route's source: it must be an address
 /// of this machine.
 fn is_usable(mirror: &Mirror, ip: IpAddr) -> bool {
@@ -129,7 +140,6 @@ fn is_usable(mirror: &Mirror, ip: IpAddr) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use tweed_core::attachment::{ContainerId, IfName, NetworkName};
-    use tweed_core::mac::Mac;
     use tweed_ipam::record::FORMAT_VERSION;
 
     use super::*;
@@ -176,6 +186,7 @@ pub(super) mod tests {
             group: 116,
             alias: Some("tweed:tweed/c1/eth0 default/web".to_owned()),
             mtu: 1500,
+            mac: Some(record().attachment().host_mac()),
             ..Link::default()
         };
         let address = AddressKey {
@@ -288,6 +299,41 @@ pub(super) mod tests {
         let changes = write(&mut mirror, &sources());
         assert_eq!(changes, [Change::ReleaseLink { index: LINK }]);
         assert_eq!(write(&mut mirror, &sources()), vec![]);
+    }
+
+    /// The kernel removes the neighbours of a link whose MAC changes.
+    #[test]
+    fn a_link_with_another_mac_gets_its_own_back_and_its_neighbours() {
+        let mut mirror = mirror();
+        write(&mut mirror, &sources());
+        let own = record().attachment().host_mac();
+        mirror.links.get_mut(&LINK).unwrap().mac = Some(Mac([2, 0, 0, 0, 0, 0x98]));
+        let changes = write(&mut mirror, &sources());
+        let set = Change::SetLink {
+            index: LINK,
+            up: true,
+            mtu: None,
+            mac: Some(own),
+        };
+        assert!(matches!(
+            &changes[..],
+            [first, Change::SetNeighbour { .. }, Change::SetNeighbour { .. }] if *first == set
+        ));
+        assert_eq!(write(&mut mirror, &sources()), vec![]);
+    }
+
+    #[test]
+    fn the_mac_that_the_record_says_goes_before_the_derived_one() {
+        let record = Record {
+            host_mac: Some(Mac([2, 0, 0, 0, 0, 7])),
+            ..record()
+        };
+        let mut mirror = mirror();
+        let link = link_of(&record, &mirror).unwrap().clone();
+        for change in diff(&record, &link, &mirror, &sources()) {
+            mirror.apply(&change);
+        }
+        assert_eq!(mirror.links[&LINK].mac, record.host_mac);
     }
 
     #[test]
