@@ -9,7 +9,7 @@
 //! | leaving link, of a deleted pod | named `twx…`, group 117 or one of 0x74000000 to 0x74ffffff, alias `tweed:…` | deleted |
 //! | address | on the VXLAN device, and not link-local | others are never touched |
 //! | route | main table, protocol 116 | others are never touched; one in the way is reported |
-//! | …of these, to a pod's link | | added and repaired, never removed: DEL does that |
+//! | …of these, to a pod's link | | added and repaired, never removed: DEL does that; others with its key are removed |
 //! | neighbour | on the VXLAN device, permanent | the kernel adds and removes others |
 //! | …on a pod's link | permanent, for an address of its record | never removed |
 //! | FDB entry | on the VXLAN device | entries of other devices are never touched |

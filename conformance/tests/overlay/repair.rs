@@ -102,6 +102,7 @@ repairs! {
     neighbour_added: "ip neigh add 10.99.0.0 lladdr 02:00:00:00:00:99 dev tweed.1 nud permanent";
     pod_route_deleted: "ip route del POD/32";
     pod_route_without_source: "ip route replace POD/32 dev LINK scope link proto 116";
+    pod_route_prepended: "ip route prepend POD/32 via 192.0.2.1 proto 116";
     pod_neighbour_deleted: "ip neigh del POD dev LINK";
     pod_neighbour_changed: "ip neigh replace POD lladdr 02:00:00:00:00:99 dev LINK nud permanent";
     pod_link_down: "ip link set LINK down";

@@ -72,15 +72,21 @@ impl Pod {
         ip(&format!(
             "neighbour add {address} lladdr 02:00:00:00:00:05 dev {link} nud permanent"
         ));
-        ip(&format!(
-            "route add {address}/32 dev {link} scope link src 192.0.2.1 proto 116"
-        ));
+        ip(&match pod.is_ipv4() {
+            true => format!("route add {address} dev {link} scope link src 192.0.2.1 proto 116"),
+            false => format!("-6 route add {address} dev {link} proto 116"),
+        });
         drop(locked);
         pod
     }
 
+    fn is_ipv4(&self) -> bool {
+        !self.address.contains(':')
+    }
+
     pub fn route(&self) -> String {
-        ip(&format!("route show {}", self.address))
+        let family = if self.is_ipv4() { 4 } else { 6 };
+        ip(&format!("-{family} route show {}", self.address))
     }
 
     pub fn record(&self) -> Option<Record> {
@@ -88,8 +94,12 @@ impl Pod {
     }
 
     pub fn whole(&self) -> Result<(), String> {
+        let route = self.route();
+        if route.lines().count() != 1 {
+            return Err(format!("not one route: {route}"));
+        }
         let state = [
-            self.route(),
+            route,
             ip(&format!(
                 "neighbour show {} dev {}",
                 self.address, self.link
@@ -100,11 +110,13 @@ impl Pod {
         if state.contains(" master ") {
             return Err(format!("a port of another device: {state}"));
         }
+        let scope = if self.is_ipv4() {
+            " scope link src 192.0.2.1"
+        } else {
+            ""
+        };
         let parts = [
-            &format!(
-                "{} dev {} proto 116 scope link src 192.0.2.1",
-                self.address, self.link
-            ),
+            &format!("{} dev {} proto 116{scope}", self.address, self.link),
             &format!("link/ether {}", self.attachment.host_mac()),
             "lladdr 02:00:00:00:00:05 PERMANENT",
             "mtu 1450",

@@ -92,6 +92,33 @@ fn what_is_broken_of_a_pod_comes_back() {
     agent.ready();
 }
 
+/// `prepend` puts a route before that of the pod, so that packets take it; `append` puts it
+/// behind.
+#[test]
+fn a_second_route_to_a_pod_of_tweed_s_protocol_is_removed() {
+    let node = Node::new();
+    node.list(1..=2);
+    ip("address add 2001:db8::1/64 dev eth0 nodad");
+    let agent = node.start(&[]);
+    agent.ready();
+    for (id, address, gateway) in [
+        ("c1", "10.0.1.5", "192.0.2.9"),
+        ("c2", "fd00:1::5", "2001:db8::9"),
+    ] {
+        let pod = Pod::add(&node, id, address);
+        agent.passes();
+        pod.whole().unwrap();
+        for place in ["prepend", "append"] {
+            let repaired = agent.drift_repaired();
+            ip(&format!("route {place} {address} via {gateway} proto 116"));
+            eventually(|| match agent.drift_repaired() > repaired {
+                true => pod.whole(),
+                false => Err(format!("`{place}` of {address} was not noticed")),
+            });
+        }
+    }
+}
+
 /// Its address stays the pod's, which still runs.
 #[test]
 fn a_renamed_link_of_a_pod_gets_its_name_back() {

@@ -58,6 +58,7 @@ pub const MENDED: &[Kind] = lines! {
     "pod's route deleted": "ip route del {pod4}";
     "pod's route deleted, IPv6": "ip -6 route del {pod6}";
     "pod's route without its source": "ip route replace {pod4} dev {link} scope link proto 116";
+    "pod's route behind another": "ip route prepend {pod4} via 192.0.2.1 proto 116";
     "pod's neighbour deleted": "ip neigh del {pod4} dev {link}";
     "pod's neighbour with another MAC":
         "ip neigh replace {pod6} lladdr 02:00:00:00:00:99 dev {link} nud permanent";

@@ -70,7 +70,8 @@ fn fdb(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
         .collect()
 }
 
-/// A route to a pod's link is not removed: DEL does that.
+/// A route to a pod's link is not removed: DEL does that. Routes with the key of a pod's
+/// are left to the plan for local pods.
 fn routes(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
     compare(&mirror.routes, &desired.routes)
         .flat_map(|entry| match entry {
@@ -92,7 +93,7 @@ fn routes(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
 /// the kernel allows only when a person adds them so, all but the right one are removed;
 /// without a right one the first is replaced. In IPv6 the others may be next hops of
 /// somebody else, which the kernel shows with the protocol of the first.
-fn one_route(actual: &[Route], desired: &Route) -> Vec<Change> {
+pub fn one_route(actual: &[Route], desired: &Route) -> Vec<Change> {
     match actual {
         [] => vec![Change::AddRoute(desired.clone())],
         several if several.contains(desired) => {

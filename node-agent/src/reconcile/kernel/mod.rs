@@ -30,7 +30,7 @@ pub mod change;
 mod converge;
 mod delta;
 mod device;
-mod diff;
+pub mod diff;
 mod host;
 pub mod key;
 pub mod mirror;

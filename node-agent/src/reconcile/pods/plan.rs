@@ -3,7 +3,7 @@
 //! The record says the addresses, the MACs and the MTU; the overlay's plan says
 //! which source address this node uses towards its pods. A pod's route is added
 //! and replaced here and never removed: DEL does that, or the kernel with the
-//! link.
+//! link. Other routes of tweed's protocol with its key are removed.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -12,9 +12,9 @@ use tweed_core::{mac::Mac, ownership::LINK_GROUP};
 use tweed_ipam::record::{Owner, Record, State};
 use tweed_netlink::{link::Link, route::Route};
 
-use crate::reconcile::kernel::change::Change;
 use crate::reconcile::kernel::key::NeighbourKey;
 use crate::reconcile::kernel::mirror::Mirror;
+use crate::reconcile::kernel::{change::Change, diff::one_route};
 use tweed_core::family::Family;
 use tweed_netlink::owned;
 use tweed_planner::overlay::desired::{ROUTE_PROTOCOL, RouteKey};
@@ -102,21 +102,14 @@ pub(super) fn diff(
             .get(&Family::of(key.destination.ip()))
             .copied()
             .filter(|source| is_usable(mirror, *source))
-            .or_else(|| present.first().and_then(|route| route.source));
+            .or_else(|| source_of(present, link));
         let want = Route {
             out: Some(link.index),
             link_scope: key.destination.is_ipv4(),
             source,
             ..Route::to(key.destination, ROUTE_PROTOCOL)
         };
-        changes.extend(match present {
-            [] => Some(Change::AddRoute(want)),
-            present if present.contains(&want) => None,
-            [old, ..] => Some(Change::ReplaceRoute {
-                old: old.clone(),
-                new: want,
-            }),
-        });
+        changes.extend(one_route(present, &want));
     }
     changes
 }
@@ -126,6 +119,12 @@ fn host_mac(record: &Record) -> Mac {
     record
         .host_mac
         .unwrap_or_else(|| record.attachment().host_mac())
+}
+
+/// The source of the route that leads to `link`, or else of the first.
+fn source_of(present: &[Route], link: &Link) -> Option<IpAddr> {
+    let mut on_link = present.iter().filter(|route| route.out == Some(link.index));
+    on_link.next().or(present.first())?.source
 }
 
 /// Whether the kernel accepts `ip` as a route's source: it must be an address
@@ -334,6 +333,32 @@ pub(super) mod tests {
             mirror.apply(&change);
         }
         assert_eq!(mirror.links[&LINK].mac, record.host_mac);
+    }
+
+    #[test]
+    fn of_several_routes_to_a_pod_its_own_alone_stays() {
+        let mut mirror = mirror();
+        write(&mut mirror, &sources());
+        let before = mirror.routes.clone();
+        for key in route_keys(&record()) {
+            let second = Route {
+                out: Some(2),
+                ..Route::to(key.destination, ROUTE_PROTOCOL)
+            };
+            mirror
+                .routes
+                .get_mut(&key)
+                .unwrap()
+                .insert(0, second.clone());
+            // Without a source to take, that of the pod's own route stays.
+            for sources in [sources(), BTreeMap::new()] {
+                let mut mirror = mirror.clone();
+                let changes = write(&mut mirror, &sources);
+                assert_eq!(changes, [Change::RemoveRoute(second.clone())]);
+                assert_eq!(mirror.routes, before);
+            }
+            mirror.routes.clone_from(&before);
+        }
     }
 
     #[test]
