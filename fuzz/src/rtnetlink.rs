@@ -8,6 +8,7 @@ use tweed_netlink::answer::{Answer, decode, decode_object, messages};
 use tweed_netlink::fdb::Fdb;
 use tweed_netlink::monitor::Notify as _;
 use tweed_netlink::neighbour::Neighbour;
+use tweed_netlink::protocol::Protocol as _;
 use tweed_netlink::route::{Kind, Route};
 use tweed_netlink::rule::Rule;
 use tweed_netlink::{Request, Rtnetlink, address, fdb, neighbour, route};
@@ -16,7 +17,7 @@ use tweed_netlink::{Request, Rtnetlink, address, fdb, neighbour, route};
 const SHORTEST: usize = 16;
 
 /// A datagram has as many messages as fit into it; an object that is read and asked of
-/// the kernel again is the same object.
+/// the kernel again is the same object. Texts that are not UTF-8 are replaced in place.
 pub fn check(input: &[u8]) {
     let mut count = 0;
     for message in messages(input) {
@@ -26,6 +27,9 @@ pub fn check(input: &[u8]) {
         if let Answer::End(Err(cause)) = decode(message) {
             let _ = cause.to_string();
         }
+        let decodable = Rtnetlink::decodable(message);
+        assert_eq!(decodable.len(), message.len());
+        assert_eq!(Rtnetlink::decodable(&decodable), decodable);
         let object = decode_object::<Rtnetlink>(message).ok();
         let _ = Rtnetlink::read(0, object.clone());
         if let Some(object) = object {

@@ -11,7 +11,8 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
-const NLMSG_HEADER: usize = 16;
+/// Bytes of a message's header.
+pub(crate) const NLMSG_HEADER: usize = 16;
 
 /// One message of an answer.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ pub fn decode(bytes: &[u8]) -> Answer<'_> {
 /// # Errors
 /// What is wrong with it, as text.
 pub fn decode_object<P: Protocol>(message: &[u8]) -> Result<P::Message, String> {
-    match NetlinkMessage::<P::Message>::deserialize(message) {
+    match NetlinkMessage::<P::Message>::deserialize(&P::decodable(message)) {
         Ok(NetlinkMessage {
             payload: NetlinkPayload::InnerMessage(object),
             ..

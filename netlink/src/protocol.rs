@@ -1,6 +1,6 @@
 //! What distinguishes one netlink protocol from another.
 
-use std::fmt::Debug;
+use std::{borrow::Cow, fmt::Debug};
 
 use netlink_packet_core::{NetlinkDeserializable, NetlinkSerializable};
 
@@ -12,4 +12,10 @@ pub trait Protocol: Debug + Clone + 'static {
     const NAME: &'static str;
     /// The content of requests, answers and notifications.
     type Message: NetlinkSerializable + NetlinkDeserializable + Debug + Clone;
+
+    /// A message of the kernel, with its header, without what the decoder of
+    /// [`Self::Message`] would refuse it for although it is sound.
+    fn decodable(message: &[u8]) -> Cow<'_, [u8]> {
+        Cow::Borrowed(message)
+    }
 }

@@ -9,6 +9,9 @@ mod notification;
 pub mod path;
 pub mod route;
 pub mod rule;
+mod texts;
+
+use std::borrow::Cow;
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -25,6 +28,10 @@ impl Protocol for Rtnetlink {
     const NUMBER: isize = NETLINK_ROUTE;
     const NAME: &'static str = "rtnetlink";
     type Message = RouteNetlinkMessage;
+
+    fn decodable(message: &[u8]) -> Cow<'_, [u8]> {
+        texts::with_valid_texts(message)
+    }
 }
 
 /// A connection to a namespace's rtnetlink.

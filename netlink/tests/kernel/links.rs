@@ -1,12 +1,14 @@
 //! Links: veth pairs, VXLAN devices and changes to them.
 
+use std::ffi::OsStr;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::{fd::AsFd, unix::ffi::OsStrExt};
+use std::process::Command;
 
-use tweed_core::mac::Mac;
+use tweed_core::{family::Family, mac::Mac};
 use tweed_netlink::leaving::{Deletion, draw};
 use tweed_netlink::link::{Change, Link, Vxlan};
-use tweed_netlink::{Socket, link, netns, owned};
+use tweed_netlink::{Monitor, Notification, Socket, address, link, netns, owned, rule};
 
 use crate::{end, new_namespace, new_namespace_with_pair, see};
 
@@ -195,6 +197,41 @@ fn the_longest_alias_has_254_bytes() {
     };
     assert!(set(254).unwrap());
     assert!(set(255).is_err());
+}
+
+/// The kernel takes any bytes for the texts that people choose, and has an address labelled
+/// with the name of its link.
+#[test]
+fn links_addresses_and_rules_are_read_whatever_bytes_people_name_them_by() {
+    new_namespace();
+    see("ip link add name a type veth peer name b");
+    see("ip address add 192.0.2.1/24 dev a");
+    let mut monitor = Monitor::open().unwrap();
+    for (arguments, bytes) in [
+        ("link set dev a alias", b"B\xfcro".as_slice()),
+        ("link property add dev a altname", b"\xe4lt"),
+        ("link set dev a name", b"n\xf6"),
+        ("rule add pref 7 lookup 7 iif", b"n\xf6"),
+    ] {
+        let mut ip = Command::new("ip");
+        ip.args(arguments.split(' ')).arg(OsStr::from_bytes(bytes));
+        assert!(ip.status().unwrap().success(), "{arguments}");
+    }
+    let mut socket = Socket::open().unwrap();
+    let links = link::list(&mut socket).unwrap();
+    let found = links.iter().find(|link| link.name == "n?");
+    let found = found.unwrap_or_else(|| panic!("{links:?}"));
+    assert_eq!(found.alias.as_deref(), Some("B?ro"));
+    let one = link::by_index(&mut socket, found.index).unwrap();
+    assert_eq!(one.as_ref(), Some(found));
+    let heard = monitor.drain().unwrap();
+    let is_found =
+        |n: &Notification| matches!(n, Notification::Link(link) if link.name == found.name);
+    assert!(heard.iter().any(is_found), "{heard:?}");
+    let addresses = address::list(&mut socket).unwrap();
+    assert_eq!(addresses.len(), 1, "{addresses:?}");
+    let rules = rule::list(&mut socket, Family::V4).unwrap();
+    assert!(rules.iter().any(|rule| rule.priority == 7), "{rules:?}");
 }
 
 /// A socket in a namespace of the test's own with three leaving links.

@@ -1,6 +1,9 @@
 //! The own address on the underlay: where it is, what its links carry, and how others
 //! learn of it.
 
+use std::ffi::OsStr;
+use std::{os::unix::ffi::OsStrExt, process::Command};
+
 use crate::families;
 use crate::node::{Node, eventually, ip};
 
@@ -158,6 +161,33 @@ fn an_address_past_its_preferred_lifetime_is_as_good_as_any() {
         agent.passes();
         assert_eq!(agent.problems(), [""; 0]);
     }
+}
+
+/// The kernel takes any bytes for an alias, a label and another name.
+#[test]
+fn texts_of_others_that_are_no_utf8_hinder_nothing() {
+    let node = Node::new();
+    node.list(1..=2);
+    let named = |arguments: &str, text: &[u8]| {
+        let mut ip = Command::new("ip");
+        ip.args(arguments.split(' ')).arg(OsStr::from_bytes(text));
+        assert!(ip.status().unwrap().success(), "{arguments}");
+    };
+    named("link set eth0 alias", b"B\xfcro");
+    ip("address delete 192.0.2.1/24 dev eth0");
+    named("address add 192.0.2.1/24 dev eth0 label", b"eth0:B\xfcro");
+    let agent = node.start(&[]);
+    agent.ready();
+    named("link set wire alias", b"\xff");
+    named("link property add dev wire altname", b"l\xe4n");
+    agent.passes();
+    assert_eq!(agent.problems(), [""; 0]);
+    node.list(1..=3);
+    eventually(|| match ip("route show 10.0.3.0/24") {
+        route if route.contains("dev tweed.1") => Ok(()),
+        route => Err(route),
+    });
+    agent.ready();
 }
 
 /// The other end of the cable knows another machine at the node's addresses, and does
