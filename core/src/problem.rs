@@ -279,6 +279,9 @@ problem_kinds! {
     /// A sysctl cannot be set.
     SysctlUnwritable, "sysctl-unwritable", Host, RunningPods,
         "set it on the host, or give --sysctl-dir the host's /proc/sys/net, mounted so that it can be written";
+    /// The file with the sysctls of before tweed is damaged, or cannot be read or written.
+    SysctlsFile, "sysctls-file", Host, Warning,
+        "mend what it names; if the file is damaged, set by hand what it should restore, and remove it";
     /// The own Node's address is on no interface.
     UnderlayAddressMissing, "underlay-address-missing", OwnNode, RunningPods,
         "give an interface the address, or correct the Node's status.addresses (kubelet --node-ip); check that --node-name is this machine's Node";

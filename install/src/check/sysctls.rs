@@ -5,7 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::path::Path;
 
 use tweed_core::problem::{Effect, Problem, ProblemKind};
-use tweed_core::sysctl::{FOUND, name, place};
+use tweed_core::sysctl::{FOUND, name, place, set_to};
 
 use super::{Outcome, incomplete, ok};
 use crate::places::Places;
@@ -51,13 +51,16 @@ pub(super) fn find(places: &Places) -> Vec<Outcome> {
     findings
 }
 
-/// Names the sysctls of the `file` that have another value than `before` tweed. Where tweed
-/// was uninstalled, it is of forwarding, which others may have relied on then.
+/// Names the sysctls of the `file` that have another value than `before` tweed, without those
+/// that somebody else has changed since, which stay. Where tweed was uninstalled, it is of
+/// forwarding, which others may have relied on then.
 fn changed(before: &BTreeMap<String, String>, sysctl_dir: &Path, file: &Path) -> Option<Outcome> {
     let differs = |(path, before): (&String, &String)| {
         let now = fs::read_to_string(place(sysctl_dir, path)).ok()?;
         let now = now.trim();
-        (now != before).then(|| format!("{} was {before} and is {now}", name(path)))
+        let is_changed_since = set_to(path).is_some_and(|set| now != set.to_string());
+        (now != before && !is_changed_since)
+            .then(|| format!("{} was {before} and is {now}", name(path)))
     };
     let changed: Vec<String> = before.iter().filter_map(differs).collect();
     (!changed.is_empty()).then(|| {

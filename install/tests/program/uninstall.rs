@@ -59,6 +59,28 @@ fn the_file_of_sysctls_stays_until_all_are_restored() {
     assert_eq!(node.read("/sysctls/ipv4/ip_forward").trim(), "0");
 }
 
+/// Nobody else relies on it here: it is what the machine had before tweed.
+#[test]
+fn forwarding_of_a_machine_that_forwarded_before_stays() {
+    let node = Node::new();
+    let found = r#"{"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}"#;
+    node.write("/run/tweed/sysctls.json", found);
+    let (v4, v6) = (
+        "/sysctls/ipv4/ip_forward",
+        "/sysctls/ipv6/conf/all/forwarding",
+    );
+    node.write(v4, "1");
+    // Somebody has switched it off since the agent was stopped.
+    node.write(v6, "0");
+    let folder = node.path("/sysctls");
+    let folder = ["--sysctl-dir", folder.to_str().unwrap()];
+    let checked = node.run(&[&["check"], &folder[..]].concat()).stdout;
+    assert!(!checked.contains("uninstall` restores"), "{checked}");
+    node.run(&[&["uninstall"], &folder[..]].concat()).succeeds();
+    assert_eq!([node.read(v4), node.read(v6)], ["1", "0"]);
+    assert!(!node.path("/run/tweed").exists());
+}
+
 /// A container engine that came after tweed found forwarding on, and does not switch it on
 /// again.
 #[test]

@@ -162,6 +162,32 @@ fn a_machine_that_forwarded_before_is_left_as_it_is() {
     }
 }
 
+/// What somebody switches off for a moment is not off from before tweed.
+#[test]
+fn a_machine_that_forwarded_before_is_left_as_it_is_when_forwarding_was_off_for_a_moment() {
+    let node = Node::new();
+    ip("address add 2001:db8::1/64 dev eth0 nodad");
+    let switches = ["ipv4/ip_forward", "ipv6/conf/all/forwarding"];
+    for switch in switches {
+        write(switch, "1");
+    }
+    node.write_nodes(&[families::node(1), families::node(2)].concat());
+    let agent = node.start(&[]);
+    agent.ready();
+    for switch in switches {
+        write(switch, "0");
+        becomes(switch, "1");
+    }
+    agent.passes();
+    for link in ["eth0", "default"] {
+        assert_eq!(read(&format!("ipv6/conf/{link}/accept_ra")), "1", "{link}");
+    }
+    for switch in switches {
+        node.publishes("run/sysctls.json", &format!("\"net/{switch}\": \"1\""));
+    }
+    agent.ready();
+}
+
 /// The limits are the machine's, which a namespace beside it cannot set: no problem.
 #[test]
 fn timeouts_of_conntrack_are_set_with_services_only_and_unless_they_are_switched_off() {

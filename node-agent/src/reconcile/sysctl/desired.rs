@@ -87,9 +87,10 @@ pub(super) struct Defaults {
     pub(super) ipv4_forwarding: Option<i32>,
     pub(super) ipv6_forwarding: Option<i32>,
     pub(super) accept_ra: Option<i32>,
-    /// Whether IPv6 forwarding is off: tweed is about to switch it on.
+    /// Whether IPv6 forwarding is off and never was on before: tweed is about to switch it
+    /// on for the first time.
     pub(super) ipv6_off: bool,
-    /// Whether it was tweed that switched IPv6 forwarding on.
+    /// Whether IPv6 forwarding was off before tweed: it was tweed that switched it on.
     pub(super) switched: bool,
 }
 

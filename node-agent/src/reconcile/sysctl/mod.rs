@@ -20,7 +20,8 @@
 //! right values is no problem. The values that those had before which do not end
 //! with a link of tweed are kept in `sysctls.json` for the uninstallation, and with
 //! them those that the kernel changes along with them
-//! ([`tweed_core::sysctl::switched`]).
+//! ([`tweed_core::sysctl::switched`]). Those of forwarding are kept at the first look
+//! even if they are right: a later change by somebody else is not the value from before.
 //!
 //! A change of these values has no notification of a link: each poll reads them with the
 //! links, or from their files.
@@ -35,7 +36,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use tweed_core::atomic_file;
+use tweed_core::atomic_file::{self, ReplaceError};
 use tweed_core::family::Family;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::sysctl::{
@@ -54,6 +55,9 @@ pub use desired::{Sysctl, pod_link};
 
 /// The list of the CPUs that are in use.
 const CPUS: &str = "/sys/devices/system/cpu/online";
+
+/// The value of a switch of forwarding that is off.
+const OFF: &str = "0";
 
 /// The values before tweed wrote any, by path below `/proc/sys`.
 type Found = BTreeMap<String, String>;
@@ -87,15 +91,16 @@ impl Sysctls {
         network: &Network,
     ) -> Result<Outcome, Error> {
         let families = &network.desired.forwarding;
-        let mut defaults = self.defaults(families);
+        let mut found = self.found().unwrap_or_default();
+        let mut defaults = self.defaults(families, &found);
         let mut desired = machine(kernel.mirror(), families, &defaults);
         desired.extend(device(kernel.mirror(), families));
-        let mut outcome = self.write(&desired);
+        let mut outcome = self.write(&desired, Some(&mut found));
         if !outcome.written.is_empty() {
             // Switching forwarding changes all links, without a notification.
             kernel.invalidate([MirrorPart::Links]);
             kernel.refresh()?;
-            defaults = self.defaults(families);
+            defaults = self.defaults(families, &found);
         }
         if families.contains(&Family::V4) {
             let is_direct = |route: &Route| matches!(route, Route::Direct { .. });
@@ -107,21 +112,23 @@ impl Sysctls {
         Ok(outcome)
     }
 
-    /// What no dump of links has. A value that cannot be read is left out.
-    fn defaults(&self, families: &BTreeSet<Family>) -> Defaults {
+    /// What no dump of links has, going by the values `found` before tweed. A value that
+    /// cannot be read is left out.
+    fn defaults(&self, families: &BTreeSet<Family>, found: &Found) -> Defaults {
         let read = |family, path| -> Option<i32> {
             let file = families
                 .contains(&family)
                 .then(|| place(&self.net_dir, path))?;
             fs::read_to_string(file).ok()?.trim().parse().ok()
         };
-        let is_switched = |found: Found| found.contains_key(FORWARDING_V6);
+        let forwarding = found.get(FORWARDING_V6).map(|value| value == OFF);
         Defaults {
             ipv4_forwarding: read(Family::V4, FORWARDING_DEFAULT_V4),
             ipv6_forwarding: read(Family::V6, FORWARDING_DEFAULT_V6),
             accept_ra: read(Family::V6, ACCEPT_RA_DEFAULT),
-            ipv6_off: read(Family::V6, FORWARDING_V6) == Some(0),
-            switched: families.contains(&Family::V6) && self.found().is_ok_and(is_switched),
+            // Where it was on before tweed, somebody else has switched it off since.
+            ipv6_off: forwarding.is_none() && read(Family::V6, FORWARDING_V6) == Some(0),
+            switched: families.contains(&Family::V6) && forwarding == Some(true),
         }
     }
 
@@ -139,7 +146,7 @@ impl Sysctls {
             // A change of them has no notification.
             kernel.invalidate([MirrorPart::Links]);
         }
-        self.write(&differing)
+        self.write(&differing, None)
     }
 
     /// Sets the limits and timeouts of conntrack.
@@ -147,14 +154,21 @@ impl Sysctls {
         let cpus = fs::read_to_string(CPUS).ok();
         let cpus = cpus.and_then(|list| conntrack::count(&list));
         // Not the number of CPUs that this process may use: it may be confined to a few.
-        self.write(&conntrack::limits(cpus.unwrap_or(1)))
+        self.write(&conntrack::limits(cpus.unwrap_or(1)), None)
     }
 
-    /// Writes those of `desired` that differ, in this order.
-    fn write(&self, desired: &[Sysctl]) -> Outcome {
+    /// Writes those of `desired` that differ, in this order. Those that have to be
+    /// remembered are, if they are not in `found` yet; without it none is.
+    fn write(&self, desired: &[Sysctl], mut found: Option<&mut Found>) -> Outcome {
         let mut outcome = Outcome::default();
+        if let Some(found) = found.as_deref_mut()
+            && let Err(error) = self.remember_met(desired, found)
+        {
+            let why = format!("the values of before tweed cannot be kept: {error}");
+            outcome.problems.push(self.file_problem(why));
+        }
         for sysctl in desired {
-            match self.write_one(sysctl) {
+            match self.write_one(sysctl, found.as_deref_mut()) {
                 Ok(written) => outcome.wrote(ObjectKind::Sysctl, written.into()),
                 // Its link is gone by now, or the module is not loaded yet.
                 Err(error) if !sysctl.is_switch() && error.kind() == io::ErrorKind::NotFound => {}
@@ -170,15 +184,15 @@ impl Sysctls {
     }
 
     /// Says whether it differed.
-    fn write_one(&self, sysctl: &Sysctl) -> io::Result<bool> {
+    fn write_one(&self, sysctl: &Sysctl, found: Option<&mut Found>) -> io::Result<bool> {
         let path = place(&self.net_dir, &sysctl.path);
         let before = fs::read_to_string(&path)?;
         let value = sysctl.value.to_string();
         if sysctl.is_met(before.trim()) || is_of_the_machine(sysctl, &path)? {
             return Ok(false);
         }
-        if sysctl.remembered {
-            self.remember(&sysctl.path, before.trim())?;
+        if let Some(found) = found.filter(|_| sysctl.remembered) {
+            self.remember(&sysctl.path, before.trim(), found)?;
         }
         fs::OpenOptions::new()
             .write(true)
@@ -203,16 +217,45 @@ impl Sysctls {
 
     /// Keeps the first value that was found, and those that the write changes
     /// with it: later values are tweed's own, or drift from them.
-    fn remember(&self, path: &str, value: &str) -> io::Result<()> {
-        let mut found = self.found()?;
+    fn remember(&self, path: &str, value: &str, found: &mut Found) -> io::Result<()> {
         if found.contains_key(path) {
             return Ok(());
         }
         found.extend(switched::lost_by(path, &self.net_dir)?);
         found.insert(path.to_owned(), value.to_owned());
+        self.store(found).map_err(io::Error::other)
+    }
+
+    /// Keeps those of `desired` that were never looked at and need no change. Nothing is
+    /// kept of what changes with them: tweed does not switch them.
+    fn remember_met(&self, desired: &[Sysctl], found: &mut Found) -> Result<(), ReplaceError> {
+        let is_new = |sysctl: &&Sysctl| sysctl.remembered && !found.contains_key(&sysctl.path);
+        let value_if_met = |sysctl: &Sysctl| {
+            // What cannot be read is a problem when it is to be written.
+            let now = fs::read_to_string(place(&self.net_dir, &sysctl.path)).ok()?;
+            let now = now.trim();
+            sysctl
+                .is_met(now)
+                .then(|| (sysctl.path.clone(), now.to_owned()))
+        };
+        let new = desired.iter().filter(is_new);
+        let met: Found = new.filter_map(value_if_met).collect();
+        if met.is_empty() {
+            return Ok(());
+        }
+        found.extend(met);
+        self.store(found)
+    }
+
+    fn store(&self, found: &Found) -> Result<(), ReplaceError> {
         let content = format!("{:#}\n", serde_json::json!(found));
         atomic_file::replace(&self.found_path, content.as_bytes(), atomic_file::PRIVATE)
-            .map_err(io::Error::other)
+    }
+
+    /// Nothing but the uninstallation is worse for it.
+    fn file_problem(&self, why: String) -> Problem {
+        let path = self.found_path.display().to_string();
+        Problem::new(ProblemKind::SysctlsFile, path, why)
     }
 }
 

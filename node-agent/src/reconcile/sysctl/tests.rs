@@ -55,7 +55,8 @@ fn mirror() -> Mirror {
 
 /// Number of writes, and problems.
 fn write(sysctls: &Sysctls, desired: &[Sysctl]) -> (u64, Vec<Problem>) {
-    let outcome = sysctls.write(desired);
+    let mut found = sysctls.found().unwrap();
+    let outcome = sysctls.write(desired, Some(&mut found));
     assert_eq!(outcome.failed(), !outcome.problems.is_empty());
     let written = outcome.written.values().sum();
     (written, outcome.problems)
@@ -259,6 +260,72 @@ fn the_first_value_found_is_remembered_and_nothing_is_written_twice() {
     let found = fs::read(run.join(FOUND)).unwrap();
     let found: BTreeMap<String, String> = serde_json::from_slice(&found).unwrap();
     assert_eq!(found, [(IP_FORWARD.to_owned(), "0".to_owned())].into());
+}
+
+/// The machine forwarded before tweed: an uninstallation must not switch that off.
+#[test]
+fn a_value_that_was_right_at_the_first_look_is_the_one_from_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let (net, run) = (folder.path().join("net"), folder.path().join("run"));
+    let put = |path: &str, value: &str| {
+        fs::create_dir_all(net.join(path).parent().unwrap()).unwrap();
+        fs::write(net.join(path), value).unwrap();
+    };
+    put("ipv4/ip_forward", "1\n");
+    put("ipv4/conf/eth0/forwarding", "1\n");
+    let sysctls = Sysctls::new(&net, &run);
+    let desired = [Sysctl::machine(IP_FORWARD, 1)];
+    assert_eq!(write(&sysctls, &desired), (0, vec![]));
+    put("ipv4/ip_forward", "0\n");
+    assert_eq!(write(&sysctls, &desired), (1, vec![]));
+    let found = fs::read(run.join(FOUND)).unwrap();
+    let found: BTreeMap<String, String> = serde_json::from_slice(&found).unwrap();
+    assert_eq!(found, [(IP_FORWARD.to_owned(), "1".to_owned())].into());
+}
+
+/// With a folder where nothing can be stored, as on a full disk.
+#[test]
+fn a_value_that_is_right_and_cannot_be_remembered_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let (net, run) = (folder.path().join("net"), folder.path().join("run"));
+    fs::create_dir_all(net.join("ipv4")).unwrap();
+    fs::write(net.join("ipv4/ip_forward"), "1\n").unwrap();
+    // Another file cannot take the name of a folder.
+    fs::create_dir_all(run.join(FOUND)).unwrap();
+    let sysctls = Sysctls::new(&net, &run);
+    let desired = [Sysctl::machine(IP_FORWARD, 1)];
+    let outcome = sysctls.write(&desired, Some(&mut Found::new()));
+    let [problem] = &outcome.problems[..] else {
+        panic!("{:?}", outcome.problems);
+    };
+    assert_eq!(problem.kind, ProblemKind::SysctlsFile);
+    assert_eq!(problem.effect, Effect::Warning);
+    assert_eq!(problem.object, run.join(FOUND).display().to_string());
+    assert!(!outcome.failed(), "every pass would fail");
+}
+
+/// It is not tweed that switches it on then, and links accept as much as before.
+#[test]
+fn forwarding_that_was_on_and_is_off_for_a_moment_changes_no_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ipv6/conf/all/forwarding");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, "0\n").unwrap();
+    let sysctls = Sysctls::new(folder.path(), folder.path());
+    let changed = |found: Option<&str>| {
+        let found = found.map(|value| (FORWARDING_V6.to_owned(), value.to_owned()));
+        let defaults = sysctls.defaults(&BOTH.into(), &found.into_iter().collect());
+        machine_of(&mirror(), &[Family::V6], &defaults)
+    };
+    let accepts = "net.ipv6.conf.eth0.accept_ra=2";
+    let forwards = "net.ipv6.conf.all.forwarding=1";
+    assert_eq!(changed(Some("1")), [forwards]);
+    assert_eq!(changed(None), [accepts, forwards]);
+    assert_eq!(changed(Some("0")), [accepts, forwards]);
+    fs::write(&file, "1\n").unwrap();
+    assert_eq!(changed(Some("0")), [accepts, forwards]);
+    assert_eq!(changed(Some("1")), [forwards]);
+    assert_eq!(changed(None), [forwards]);
 }
 
 #[test]
