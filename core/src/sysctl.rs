@@ -13,9 +13,13 @@
 //! Their former values are lost with that, and switching back restores them only if
 //! they were the values in the last column. The agent therefore stores all others.
 
+mod found;
+
 use std::path::{Path, PathBuf};
 
 use crate::family::Family;
+
+pub use found::Found;
 
 /// The switch of IPv4 forwarding.
 pub const IP_FORWARD: &str = "net/ipv4/ip_forward";
@@ -42,8 +46,7 @@ pub const ACCEPT_RA_DEFAULT: &str = "net/ipv6/conf/default/accept_ra";
 pub const ACCEPT_RA: i32 = 1;
 /// Value of `accept_ra`: accept router advertisements also while forwarding.
 pub const ACCEPT_RA_ALWAYS: i32 = 2;
-/// Name of the file in the run folder with the former values, by path below
-/// `/proc/sys`.
+/// Name of the file in the run folder with the former values: [`Found`].
 pub const FOUND: &str = "sysctls.json";
 
 /// A sysctl that changes with a switch.

@@ -105,6 +105,7 @@ pub async fn run(
     let state = State::new(&config, nodes).map_err(failed("open", "an event file descriptor"))?;
     let state = Arc::new(state);
     let earlier = EarlierRun {
+        boot_id: boot_id.to_owned(),
         pod_mtu: publisher.last().mtu,
         // What a single run finds in force is not what it promises.
         was_ready: publisher.was_ready() && !config.once,

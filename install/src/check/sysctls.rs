@@ -44,8 +44,11 @@ pub(super) fn find(places: &Places) -> Vec<Outcome> {
     };
     findings.extend(judge_rp_filter(filter("all"), filter("default")));
     let file = places.run_dir.join(FOUND);
-    match read(&file) {
-        Ok(before) => findings.extend(changed(&before, sysctl_dir, &file)),
+    match read(places) {
+        Ok(before) => {
+            let before = before.unwrap_or_default();
+            findings.extend(changed(&before, sysctl_dir, &file));
+        }
         Err(error) => findings.push(incomplete(&file.display().to_string(), error.to_string())),
     }
     findings

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tweed_core::sysctl::{FORWARDING_V6, FOUND, Switched, name, place, set_to, switched};
+use tweed_core::sysctl::{FORWARDING_V6, FOUND, Found, Switched, name, place, set_to, switched};
+use tweed_core::uptime::is_older_than_boot;
 
 use super::others;
 use crate::journal::{Action, Journal};
@@ -49,9 +50,14 @@ pub(super) enum Values {
 
 /// Restores all of them.
 pub(super) fn restore(places: &Places, restore_cni: bool, journal: &mut Journal<'_>) -> Values {
-    let file = places.run_dir.join(FOUND);
-    let Some(found) = journal.checked(read(&file)) else {
+    let Some(found) = journal.checked(read(places)) else {
         return Values::NotRestored;
+    };
+    let Some(found) = found else {
+        let file = places.run_dir.join(FOUND);
+        let why = format!("{} is of an earlier boot", file.display());
+        journal.kept("all sysctls", why);
+        return Values::Restored;
     };
     let mut all = true;
     // All are read before one is written: writing forwarding changes others.
@@ -183,15 +189,28 @@ fn decide_switched(before: &str, now: &str, how: Switched, switched_off: bool) -
     }
 }
 
-/// The values from before, by path below `/proc/sys`; none where there is no file.
-pub(crate) fn read(file: &Path) -> Result<BTreeMap<String, String>, InstallError> {
-    let Some(bytes) = InstallError::if_exists("read", file, fs::read(file))? else {
-        return Ok(BTreeMap::new());
+/// The values from before, by path below `/proc/sys`; empty where there is no file, and none
+/// where it is of an earlier boot.
+pub(crate) fn read(places: &Places) -> Result<Option<BTreeMap<String, String>>, InstallError> {
+    let file = places.run_dir.join(FOUND);
+    let Some(bytes) = InstallError::if_exists("read", &file, fs::read(&file))? else {
+        return Ok(Some(BTreeMap::new()));
     };
-    serde_json::from_slice(&bytes).map_err(|error| InstallError::Content {
-        path: file.to_owned(),
-        why: format!("{error}; set the sysctls by hand, and remove it"),
-    })
+    let found = match Found::parse(&bytes) {
+        Ok(found) => found,
+        // As the agent takes it.
+        Err(_) if is_older_than_boot(&file) => return Ok(None),
+        Err(error) => {
+            let why = format!("{error}; set the sysctls by hand, and remove it");
+            return Err(InstallError::Content { path: file, why });
+        }
+    };
+    if found.boot_id.is_none() {
+        return Ok(Some(found.values));
+    }
+    let boot_id = fs::read_to_string(&places.boot_id_file);
+    let boot_id = boot_id.map_err(InstallError::file("read", &places.boot_id_file))?;
+    Ok(found.is_of(boot_id.trim()).then_some(found.values))
 }
 
 fn write(place: &Path, value: i32) -> Result<(), InstallError> {

@@ -81,6 +81,31 @@ fn forwarding_of_a_machine_that_forwarded_before_stays() {
     assert!(!node.path("/run/tweed").exists());
 }
 
+/// In a run folder that a reboot does not empty: the machine may forward of its own by now.
+#[test]
+fn what_an_earlier_boot_has_stored_is_not_restored() {
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let other = "11111111-1111-4111-8111-111111111111";
+    for (id, restored) in [(other, false), (boot_id.trim(), true)] {
+        let node = Node::new();
+        let found = format!(r#"{{"bootId": "{id}", "net/ipv4/ip_forward": "0"}}"#);
+        node.write("/run/tweed/sysctls.json", &found);
+        let forwarding = "/sysctls/ipv4/ip_forward";
+        node.write(forwarding, "1");
+        let folder = node.path("/sysctls");
+        let folder = ["--sysctl-dir", folder.to_str().unwrap()];
+        let checked = node.run(&[&["check"], &folder[..]].concat()).stdout;
+        assert_eq!(
+            checked.contains("uninstall` restores"),
+            restored,
+            "{checked}"
+        );
+        let said = node.run(&[&["uninstall"], &folder[..]].concat()).succeeds();
+        assert_eq!(node.read(forwarding) == "0", restored, "{said}");
+        assert!(!node.path("/run/tweed").exists());
+    }
+}
+
 /// A container engine that came after tweed found forwarding on, and does not switch it on
 /// again.
 #[test]

@@ -117,8 +117,10 @@ pub struct Reconcilers {
 }
 
 /// What the files of an earlier run in this boot say.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct EarlierRun {
+    /// The boot: files of another one say nothing.
+    pub boot_id: String,
     /// The MTU that pods had, in bytes.
     pub pod_mtu: Option<u32>,
     /// Whether the node was ready.
@@ -187,7 +189,7 @@ impl Reconcilers {
             vtep_mac,
             kernel: Kernel::open(vtep_mac)?,
             planner: OverlayPlanner::new(config.overlay.clone(), earlier.pod_mtu),
-            sysctls: Sysctls::new(&config.sysctl_dir, &config.run_dir),
+            sysctls: Sysctls::new(&config.sysctl_dir, &config.run_dir, &earlier.boot_id),
             overlay: OverlayReconciler::default(),
             pods: PodReconciler::new(config, metrics.clone()),
             policy,

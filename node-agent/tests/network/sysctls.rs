@@ -188,6 +188,48 @@ fn a_machine_that_forwarded_before_is_left_as_it_is_when_forwarding_was_off_for_
     agent.ready();
 }
 
+/// In a run folder that a reboot does not empty.
+#[test]
+fn what_an_earlier_boot_has_stored_is_not_from_before() {
+    let node = Node::new();
+    node.list(1..=2);
+    write("ipv4/ip_forward", "1");
+    fs::create_dir(node.path("run")).unwrap();
+    let of_earlier_boot = r#"{"bootId": "11111111-1111-4111-8111-111111111111",
+        "net/ipv4/ip_forward": "0", "net/ipv4/conf/all/accept_redirects": "0"}"#;
+    fs::write(node.path("run/sysctls.json"), of_earlier_boot).unwrap();
+    let agent = node.start(&[]);
+    agent.ready();
+    node.publishes("run/sysctls.json", "\"net/ipv4/ip_forward\": \"1\"");
+    let text = fs::read_to_string(node.path("run/sysctls.json")).unwrap();
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    assert!(text.contains(boot_id.trim()), "{text}");
+    assert!(!text.contains("accept_redirects"), "{text}");
+}
+
+/// What is left of it may be put right by hand.
+#[test]
+fn a_damaged_file_with_the_values_from_before_is_reported_and_left_alone() {
+    let node = Node::new();
+    node.list(1..=2);
+    write("ipv4/ip_forward", "0");
+    fs::create_dir(node.path("run")).unwrap();
+    let file = node.path("run/sysctls.json");
+    let half = r#"{"net/ipv4/ip_forward": "0","#;
+    fs::write(&file, half).unwrap();
+    let agent = node.start(&[]);
+    let problem = agent.complains("sysctls-file");
+    assert!(problem.contains("damaged"), "{problem}");
+    agent.serves();
+    assert_eq!(read("ipv4/ip_forward"), "1");
+    agent.passes();
+    assert_eq!(fs::read_to_string(&file).unwrap(), half);
+    fs::write(&file, r#"{"net/ipv4/ip_forward": "0"}"#).unwrap();
+    agent.ready();
+    node.publishes("run/sysctls.json", "\"bootId\"");
+    node.publishes("run/sysctls.json", "\"net/ipv4/ip_forward\": \"0\"");
+}
+
 /// The limits are the machine's, which a namespace beside it cannot set: no problem.
 #[test]
 fn timeouts_of_conntrack_are_set_with_services_only_and_unless_they_are_switched_off() {

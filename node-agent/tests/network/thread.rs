@@ -34,6 +34,7 @@ impl Thread {
             kube_proxy: watch::channel(Default::default()).0,
         };
         let earlier = EarlierRun {
+            boot_id: String::new(),
             pod_mtu: None,
             was_ready: false,
             served_services: false,

@@ -19,6 +19,7 @@ use crate::state::State;
 
 fn reconciler() -> ServiceReconciler {
     let earlier = EarlierRun {
+        boot_id: String::new(),
         pod_mtu: None,
         was_ready: true,
         served_services: false,

@@ -28,19 +28,19 @@
 
 mod conntrack;
 mod desired;
+mod found;
 mod switched;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use tweed_core::atomic_file::{self, ReplaceError};
 use tweed_core::family::Family;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::sysctl::{
-    ACCEPT_RA_DEFAULT, FORWARDING_DEFAULT_V4, FORWARDING_DEFAULT_V6, FORWARDING_V6, FOUND, place,
+    ACCEPT_RA_DEFAULT, FORWARDING_DEFAULT_V4, FORWARDING_DEFAULT_V6, FORWARDING_V6, Found, place,
 };
 use tweed_netlink::Error;
 use tweed_planner::overlay::Network;
@@ -50,6 +50,7 @@ use super::kernel::Kernel;
 use super::kernel::mirror::MirrorPart;
 use super::outcome::{ObjectKind, Outcome};
 use desired::{Defaults, Rule, device, forwarding_off, machine, uplinks};
+use found::{FoundError, FoundFile};
 
 pub use desired::{Sysctl, pod_link};
 
@@ -59,24 +60,21 @@ const CPUS: &str = "/sys/devices/system/cpu/online";
 /// The value of a switch of forwarding that is off.
 const OFF: &str = "0";
 
-/// The values before tweed wrote any, by path below `/proc/sys`.
-type Found = BTreeMap<String, String>;
-
 /// Writes sysctls and keeps the values that they had before.
 #[derive(Debug)]
 pub struct Sysctls {
     net_dir: PathBuf,
-    found_path: PathBuf,
+    found: FoundFile,
 }
 
 impl Sysctls {
     /// Sysctls of the calling thread's network namespace, in `net_dir`:
     /// `/proc/sys/net` or, in a container where that is read-only, a mount of
-    /// it. The values that they had are kept in `run_dir`.
-    pub fn new(net_dir: &Path, run_dir: &Path) -> Self {
+    /// it. The values that they had in this boot are kept in `run_dir`.
+    pub fn new(net_dir: &Path, run_dir: &Path, boot_id: &str) -> Self {
         Self {
             net_dir: net_dir.to_owned(),
-            found_path: run_dir.join(FOUND),
+            found: FoundFile::new(run_dir, boot_id),
         }
     }
 
@@ -91,16 +89,19 @@ impl Sysctls {
         network: &Network,
     ) -> Result<Outcome, Error> {
         let families = &network.desired.forwarding;
-        let mut found = self.found().unwrap_or_default();
-        let mut defaults = self.defaults(families, &found);
+        let found = self.found.read();
+        let unread = found.as_ref().err().map(|error| self.found.problem(error));
+        let mut found = found.ok();
+        let mut defaults = self.defaults(families, found.as_ref());
         let mut desired = machine(kernel.mirror(), families, &defaults);
         desired.extend(device(kernel.mirror(), families));
-        let mut outcome = self.write(&desired, Some(&mut found));
+        let mut outcome = self.write(&desired, found.as_mut());
+        outcome.problems.extend(unread);
         if !outcome.written.is_empty() {
             // Switching forwarding changes all links, without a notification.
             kernel.invalidate([MirrorPart::Links]);
             kernel.refresh()?;
-            defaults = self.defaults(families, &found);
+            defaults = self.defaults(families, found.as_ref());
         }
         if families.contains(&Family::V4) {
             let is_direct = |route: &Route| matches!(route, Route::Direct { .. });
@@ -114,21 +115,21 @@ impl Sysctls {
 
     /// What no dump of links has, going by the values `found` before tweed. A value that
     /// cannot be read is left out.
-    fn defaults(&self, families: &BTreeSet<Family>, found: &Found) -> Defaults {
+    fn defaults(&self, families: &BTreeSet<Family>, found: Option<&Found>) -> Defaults {
         let read = |family, path| -> Option<i32> {
             let file = families
                 .contains(&family)
                 .then(|| place(&self.net_dir, path))?;
             fs::read_to_string(file).ok()?.trim().parse().ok()
         };
-        let forwarding = found.get(FORWARDING_V6).map(|value| value == OFF);
+        let before = found.and_then(|found| found.values.get(FORWARDING_V6));
         Defaults {
             ipv4_forwarding: read(Family::V4, FORWARDING_DEFAULT_V4),
             ipv6_forwarding: read(Family::V6, FORWARDING_DEFAULT_V6),
             accept_ra: read(Family::V6, ACCEPT_RA_DEFAULT),
             // Where it was on before tweed, somebody else has switched it off since.
-            ipv6_off: forwarding.is_none() && read(Family::V6, FORWARDING_V6) == Some(0),
-            switched: families.contains(&Family::V6) && forwarding == Some(true),
+            ipv6_off: before.is_none() && read(Family::V6, FORWARDING_V6) == Some(0),
+            switched: families.contains(&Family::V6) && before.is_some_and(|value| value == OFF),
         }
     }
 
@@ -164,8 +165,7 @@ impl Sysctls {
         if let Some(found) = found.as_deref_mut()
             && let Err(error) = self.remember_met(desired, found)
         {
-            let why = format!("the values of before tweed cannot be kept: {error}");
-            outcome.problems.push(self.file_problem(why));
+            outcome.problems.push(self.found.problem(&error));
         }
         for sysctl in desired {
             match self.write_one(sysctl, found.as_deref_mut()) {
@@ -207,29 +207,24 @@ impl Sysctls {
         Ok(true)
     }
 
-    fn found(&self) -> io::Result<Found> {
-        match fs::read(&self.found_path) {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap_or_default()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::default()),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Keeps the first value that was found, and those that the write changes
     /// with it: later values are tweed's own, or drift from them.
     fn remember(&self, path: &str, value: &str, found: &mut Found) -> io::Result<()> {
-        if found.contains_key(path) {
+        if found.values.contains_key(path) {
             return Ok(());
         }
-        found.extend(switched::lost_by(path, &self.net_dir)?);
-        found.insert(path.to_owned(), value.to_owned());
-        self.store(found).map_err(io::Error::other)
+        let lost = switched::lost_by(path, &self.net_dir)?;
+        found.values.extend(lost);
+        found.values.insert(path.to_owned(), value.to_owned());
+        self.found.write(found).map_err(io::Error::other)
     }
 
     /// Keeps those of `desired` that were never looked at and need no change. Nothing is
-    /// kept of what changes with them: tweed does not switch them.
-    fn remember_met(&self, desired: &[Sysctl], found: &mut Found) -> Result<(), ReplaceError> {
-        let is_new = |sysctl: &&Sysctl| sysctl.remembered && !found.contains_key(&sysctl.path);
+    /// kept of what changes with them: tweed does not switch them. A file of an older
+    /// version gets the boot ID with that.
+    fn remember_met(&self, desired: &[Sysctl], found: &mut Found) -> Result<(), FoundError> {
+        let is_known = |sysctl: &Sysctl| found.values.contains_key(&sysctl.path);
+        let is_new = |sysctl: &&Sysctl| sysctl.remembered && !is_known(sysctl);
         let value_if_met = |sysctl: &Sysctl| {
             // What cannot be read is a problem when it is to be written.
             let now = fs::read_to_string(place(&self.net_dir, &sysctl.path)).ok()?;
@@ -239,23 +234,12 @@ impl Sysctls {
                 .then(|| (sysctl.path.clone(), now.to_owned()))
         };
         let new = desired.iter().filter(is_new);
-        let met: Found = new.filter_map(value_if_met).collect();
-        if met.is_empty() {
+        let met: Vec<_> = new.filter_map(value_if_met).collect();
+        if met.is_empty() && found.boot_id.is_some() {
             return Ok(());
         }
-        found.extend(met);
-        self.store(found)
-    }
-
-    fn store(&self, found: &Found) -> Result<(), ReplaceError> {
-        let content = format!("{:#}\n", serde_json::json!(found));
-        atomic_file::replace(&self.found_path, content.as_bytes(), atomic_file::PRIVATE)
-    }
-
-    /// Nothing but the uninstallation is worse for it.
-    fn file_problem(&self, why: String) -> Problem {
-        let path = self.found_path.display().to_string();
-        Problem::new(ProblemKind::SysctlsFile, path, why)
+        found.values.extend(met);
+        self.found.write(found).map_err(FoundError::Write)
     }
 }
 

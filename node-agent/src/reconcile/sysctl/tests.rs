@@ -1,11 +1,13 @@
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use tweed_core::sysctl::{IP_FORWARD, set_to};
+use tweed_core::sysctl::{FOUND, IP_FORWARD, set_to};
 use tweed_netlink::link::{Ipv4Settings, Ipv6Settings, Link, Vxlan};
 
 use super::*;
 use crate::reconcile::kernel::mirror::Mirror;
 
+const BOOT: &str = "11111111-1111-4111-8111-111111111111";
 const BOTH: [Family; 2] = [Family::V4, Family::V6];
 /// A machine on which nobody has switched forwarding on.
 const HOST: Defaults = Defaults {
@@ -55,7 +57,7 @@ fn mirror() -> Mirror {
 
 /// Number of writes, and problems.
 fn write(sysctls: &Sysctls, desired: &[Sysctl]) -> (u64, Vec<Problem>) {
-    let mut found = sysctls.found().unwrap();
+    let mut found = sysctls.found.read().unwrap();
     let outcome = sysctls.write(desired, Some(&mut found));
     assert_eq!(outcome.failed(), !outcome.problems.is_empty());
     let written = outcome.written.values().sum();
@@ -249,7 +251,7 @@ fn the_first_value_found_is_remembered_and_nothing_is_written_twice() {
     let file = net.join("ipv4/ip_forward");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, "0\n").unwrap();
-    let sysctls = Sysctls::new(&net, &run);
+    let sysctls = Sysctls::new(&net, &run, BOOT);
     let desired = [Sysctl::machine(IP_FORWARD, 1)];
     assert_eq!(write(&sysctls, &desired), (1, vec![]));
     assert_eq!(fs::read_to_string(&file).unwrap().trim(), "1");
@@ -257,9 +259,10 @@ fn the_first_value_found_is_remembered_and_nothing_is_written_twice() {
 
     fs::write(&file, "7\n").unwrap();
     assert_eq!(write(&sysctls, &desired), (1, vec![]));
-    let found = fs::read(run.join(FOUND)).unwrap();
-    let found: BTreeMap<String, String> = serde_json::from_slice(&found).unwrap();
-    assert_eq!(found, [(IP_FORWARD.to_owned(), "0".to_owned())].into());
+    assert_eq!(
+        sysctls.found.read().unwrap().values,
+        [(IP_FORWARD.to_owned(), "0".to_owned())].into()
+    );
 }
 
 /// The machine forwarded before tweed: an uninstallation must not switch that off.
@@ -273,14 +276,36 @@ fn a_value_that_was_right_at_the_first_look_is_the_one_from_before() {
     };
     put("ipv4/ip_forward", "1\n");
     put("ipv4/conf/eth0/forwarding", "1\n");
-    let sysctls = Sysctls::new(&net, &run);
+    let sysctls = Sysctls::new(&net, &run, BOOT);
     let desired = [Sysctl::machine(IP_FORWARD, 1)];
     assert_eq!(write(&sysctls, &desired), (0, vec![]));
     put("ipv4/ip_forward", "0\n");
     assert_eq!(write(&sysctls, &desired), (1, vec![]));
-    let found = fs::read(run.join(FOUND)).unwrap();
-    let found: BTreeMap<String, String> = serde_json::from_slice(&found).unwrap();
-    assert_eq!(found, [(IP_FORWARD.to_owned(), "1".to_owned())].into());
+    assert_eq!(
+        sysctls.found.read().unwrap().values,
+        [(IP_FORWARD.to_owned(), "1".to_owned())].into()
+    );
+}
+
+/// As an older version wrote it: with its next boot it is one of an earlier boot.
+#[test]
+fn a_file_without_a_boot_id_is_kept_and_gets_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (net, run) = (folder.path().join("net"), folder.path().join("run"));
+    fs::create_dir_all(net.join("ipv4")).unwrap();
+    fs::create_dir_all(&run).unwrap();
+    fs::write(net.join("ipv4/ip_forward"), "1\n").unwrap();
+    fs::write(run.join(FOUND), r#"{"net/ipv4/ip_forward": "0"}"#).unwrap();
+    let sysctls = Sysctls::new(&net, &run, BOOT);
+    let desired = [Sysctl::machine(IP_FORWARD, 1)];
+    assert_eq!(write(&sysctls, &desired), (0, vec![]));
+    let found = sysctls.found.read().unwrap();
+    assert_eq!(
+        found.values,
+        [(IP_FORWARD.to_owned(), "0".to_owned())].into()
+    );
+    let rebooted = Sysctls::new(&net, &run, "another boot");
+    assert_eq!(rebooted.found.read().unwrap().values, BTreeMap::new());
 }
 
 /// With a folder where nothing can be stored, as on a full disk.
@@ -292,9 +317,9 @@ fn a_value_that_is_right_and_cannot_be_remembered_is_a_warning() {
     fs::write(net.join("ipv4/ip_forward"), "1\n").unwrap();
     // Another file cannot take the name of a folder.
     fs::create_dir_all(run.join(FOUND)).unwrap();
-    let sysctls = Sysctls::new(&net, &run);
+    let sysctls = Sysctls::new(&net, &run, BOOT);
     let desired = [Sysctl::machine(IP_FORWARD, 1)];
-    let outcome = sysctls.write(&desired, Some(&mut Found::new()));
+    let outcome = sysctls.write(&desired, Some(&mut Found::none_in(BOOT)));
     let [problem] = &outcome.problems[..] else {
         panic!("{:?}", outcome.problems);
     };
@@ -311,10 +336,12 @@ fn forwarding_that_was_on_and_is_off_for_a_moment_changes_no_link() {
     let file = folder.path().join("ipv6/conf/all/forwarding");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, "0\n").unwrap();
-    let sysctls = Sysctls::new(folder.path(), folder.path());
+    let sysctls = Sysctls::new(folder.path(), folder.path(), BOOT);
     let changed = |found: Option<&str>| {
-        let found = found.map(|value| (FORWARDING_V6.to_owned(), value.to_owned()));
-        let defaults = sysctls.defaults(&BOTH.into(), &found.into_iter().collect());
+        let value = found.map(|value| (FORWARDING_V6.to_owned(), value.to_owned()));
+        let mut found = Found::none_in(BOOT);
+        found.values.extend(value);
+        let defaults = sysctls.defaults(&BOTH.into(), Some(&found));
         machine_of(&mirror(), &[Family::V6], &defaults)
     };
     let accepts = "net.ipv6.conf.eth0.accept_ra=2";
@@ -338,12 +365,10 @@ fn what_forwarding_changes_with_it_is_remembered_with_it_and_only_then() {
     };
     put("ipv4/ip_forward", "0\n");
     put("ipv4/conf/all/accept_redirects", "0\n");
-    let sysctls = Sysctls::new(&net, &run);
+    let sysctls = Sysctls::new(&net, &run, BOOT);
     let desired = [Sysctl::machine(IP_FORWARD, 1)];
     assert_eq!(write(&sysctls, &desired), (1, vec![]));
-    let found = || -> BTreeMap<String, String> {
-        serde_json::from_slice(&fs::read(run.join(FOUND)).unwrap()).unwrap()
-    };
+    let found = || sysctls.found.read().unwrap().values;
     let redirects = "net/ipv4/conf/all/accept_redirects";
     assert_eq!(found().get(redirects).map(String::as_str), Some("0"));
     assert_eq!(found().len(), 2);
@@ -358,7 +383,7 @@ fn what_forwarding_changes_with_it_is_remembered_with_it_and_only_then() {
 #[test]
 fn what_cannot_be_set_is_a_problem_that_says_what_to_type() {
     let folder = tempfile::tempdir().unwrap();
-    let sysctls = Sysctls::new(&folder.path().join("none"), folder.path());
+    let sysctls = Sysctls::new(&folder.path().join("none"), folder.path(), BOOT);
     let (written, problems) = write(&sysctls, &[Sysctl::machine(IP_FORWARD, 1)]);
     assert_eq!((written, problems.len()), (0, 1));
     assert!(problems[0].cure.contains("sysctl -w net.ipv4.ip_forward=1"));
@@ -385,7 +410,7 @@ fn conntrack_sysctls(folder: &Path) -> Sysctls {
     ] {
         fs::write(conntrack_of(folder, name), format!("{value}\n")).unwrap();
     }
-    Sysctls::new(&folder.join("net"), &folder.join("run"))
+    Sysctls::new(&folder.join("net"), &folder.join("run"), BOOT)
 }
 
 #[test]
