@@ -71,6 +71,10 @@ pub struct AgentState {
     /// The node's pod CIDRs.
     #[serde(rename = "podCIDRs")]
     pub pod_cidrs: Vec<IpNetwork>,
+    /// The path at which the program of the CNI plugin has been in this boot. The node is not
+    /// ready when it is gone from there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
@@ -93,6 +97,15 @@ pub struct PodCidrs {
     /// See [`AgentState::pod_cidrs`].
     #[serde(default, rename = "podCIDRs")]
     pub pod_cidrs: Vec<IpNetwork>,
+}
+
+/// The part of `agent.json` by which an agent that is started knows that the plugin has been
+/// removed. Older agents do not say it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+pub struct LastPlugin {
+    /// See [`AgentState::plugin`].
+    #[serde(default)]
+    pub plugin: Option<String>,
 }
 
 /// The part of `agent.json` by which STATUS answers. It can be read from the file
@@ -147,6 +160,7 @@ mod tests {
             earlier_services: false,
             mtu: Some(1450),
             pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],
+            plugin: None,
         };
         let text = serde_json::to_string(&state).unwrap();
         assert_eq!(
@@ -158,6 +172,20 @@ mod tests {
         assert!(serves.services);
         let pods: PodCidrs = serde_json::from_str(&text).unwrap();
         assert_eq!(pods.pod_cidrs, state.pod_cidrs);
+        assert_eq!(
+            serde_json::from_str::<LastPlugin>(&text).unwrap().plugin,
+            None
+        );
+        state.plugin = Some("/opt/cni/bin/tweed".to_owned());
+        let with_plugin = serde_json::to_string(&state).unwrap();
+        let end = r#","plugin":"/opt/cni/bin/tweed"}"#;
+        assert_eq!(with_plugin, text.trim_end_matches('}').to_owned() + end);
+        let last: LastPlugin = serde_json::from_str(&with_plugin).unwrap();
+        assert_eq!(last.plugin, state.plugin);
+        assert_eq!(
+            serde_json::from_str::<Readiness>(&with_plugin).unwrap(),
+            readiness
+        );
         state.mtu = None;
         (state.services, state.earlier_services) = (false, true);
         let text = serde_json::to_string(&state).unwrap();

@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use std::{collections::BTreeSet, fs, net::IpAddr};
 
 use ipnetwork::IpNetwork;
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 use tweed_cni::CniVersion;
-use tweed_core::agent_state::{AGENT_STATE_FILE, LastState, READY_FILE, Ready};
+use tweed_core::agent_state::{AGENT_STATE_FILE, LastPlugin, LastState, READY_FILE, Ready};
 use tweed_core::atomic_file::{self, ReplaceError, Update};
 use tweed_core::mtu;
 use tweed_core::paths::{CONFLIST, DEFAULT_RUN_DIR};
@@ -73,7 +73,7 @@ pub struct Publisher {
     services: Served,
     /// Why `agent.json` could not be written last time.
     state_problem: Option<Problem>,
-    /// Whether the program `tweed` has been there in this run: then the folder is the right one.
+    /// Whether the program `tweed` has been there in this boot: then the folder is the right one.
     had_plugin: bool,
 }
 
@@ -99,6 +99,7 @@ impl Publisher {
         };
         publisher.remove_stale_ready();
         publisher.last = publisher.read_last();
+        publisher.had_plugin = publisher.has_had_plugin();
         publisher
     }
 
@@ -269,13 +270,24 @@ impl Publisher {
     }
 
     fn read_last(&self) -> LastState {
-        let text = fs::read(self.state_path()).ok();
-        let text = text.filter(|_| self.was_ready()).unwrap_or_default();
-        // Whatever else stands there says nothing of an earlier run.
-        let mut last: LastState = serde_json::from_slice(&text).unwrap_or_default();
+        let mut last: LastState = self.last_state();
         let limits = mtu::KERNEL_MIN..=mtu::KERNEL_MAX;
         last.mtu = last.mtu.filter(|mtu| limits.contains(mtu));
         last
+    }
+
+    /// Whether an earlier run of this boot has seen the plugin in the same folder.
+    fn has_had_plugin(&self) -> bool {
+        let last: LastPlugin = self.last_state();
+        last.plugin == Some(self.plugin_path())
+    }
+
+    /// A part of what `agent.json` of an earlier run in this boot says.
+    fn last_state<T: DeserializeOwned + Default>(&self) -> T {
+        let text = fs::read(self.state_path()).ok();
+        let text = text.filter(|_| self.was_ready()).unwrap_or_default();
+        // Whatever else stands there says nothing of an earlier run.
+        serde_json::from_slice(&text).unwrap_or_default()
     }
 
     fn remove_stale_ready(&self) {
@@ -305,6 +317,7 @@ impl Publisher {
         );
         // For the next run, if this one publishes no network.
         state.mtu = state.mtu.or(self.last.mtu);
+        state.plugin = self.had_plugin.then(|| self.plugin_path());
         update(&self.state_path(), &state)
     }
 
@@ -321,6 +334,11 @@ impl Publisher {
             // What is no state of an agent says nothing of Services either.
             _ => Ok(Update::Unchanged),
         }
+    }
+
+    /// As `agent.json` has it: a path need not be UTF-8.
+    fn plugin_path(&self) -> String {
+        self.bin_dir.join(TWEED).display().to_string()
     }
 
     fn state_path(&self) -> PathBuf {

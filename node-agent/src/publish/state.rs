@@ -46,6 +46,7 @@ pub(super) fn of_status(
         pod_cidrs: network
             .map(|network| network.pod_cidrs.clone())
             .unwrap_or_default(),
+        plugin: None,
     }
 }
 

@@ -31,11 +31,16 @@ impl Node {
     }
 
     fn publisher(&self, boot_id: &str) -> Publisher {
+        self.publisher_with("bin", boot_id)
+    }
+
+    /// One that looks for the plugins in this folder.
+    fn publisher_with(&self, bin_dir: &str, boot_id: &str) -> Publisher {
         let folder = |name: &str| self.path(name).display().to_string();
         let line = ["tweed-agent", "--node-name", "alpha"].map(str::to_owned);
         let folders = [
             ("--cni-conf-dir", folder("net.d")),
-            ("--cni-bin-dir", folder("bin")),
+            ("--cni-bin-dir", folder(bin_dir)),
             ("--run-dir", folder("run")),
         ];
         let folders = folders
@@ -210,6 +215,33 @@ fn a_node_whose_plugin_has_been_removed_is_not_ready_until_it_is_back() {
     assert!(!is_ready());
     plugin(&tweed, "");
     assert!(is_ready());
+}
+
+/// Only the agent's process is another one.
+#[test]
+fn a_plugin_that_has_been_removed_is_missed_by_the_next_runs_of_this_boot() {
+    let node = Node::new();
+    std::fs::create_dir(node.path("bin")).unwrap();
+    let tweed = node.path("bin/tweed");
+    let is_ready = |mut publisher: Publisher| {
+        node.publish(&mut publisher, Some(&network(1450)));
+        node.board.status(Instant::now()).ready()
+    };
+    plugin(&tweed, "");
+    assert!(is_ready(node.publisher("boot-1")));
+    std::fs::remove_file(&tweed).unwrap();
+    for _ in 0..2 {
+        assert!(!is_ready(node.publisher("boot-1")));
+    }
+    node.publish_without_nodes(&mut node.publisher("boot-1"));
+    assert!(!node.board.status(Instant::now()).ready());
+    plugin(&tweed, "");
+    assert!(is_ready(node.publisher("boot-1")));
+    // The runtime may look elsewhere than in a folder that has been without it.
+    assert!(is_ready(node.publisher_with("other", "boot-1")));
+    assert!(is_ready(node.publisher("boot-1")));
+    std::fs::remove_file(&tweed).unwrap();
+    assert!(is_ready(node.publisher("boot-2")), "nothing is known of it");
 }
 
 #[test]
