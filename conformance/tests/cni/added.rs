@@ -1,7 +1,7 @@
 //! Everything that ADD creates on both ends, with one family and with both.
 
 use serde_json::{Value, json};
-use tweed_lab::{AddResult, Netns, Pod, monitor};
+use tweed_lab::{AddResult, Netns, PingOptions, Pod, monitor, ping};
 
 use crate::fixture::{Fixture, MTU, NODE_V6, assert_refused_with};
 use crate::observe::{addresses, link, neighbours, routes, settings};
@@ -180,6 +180,48 @@ fn pod_routes() {
         assert_eq!(route["gateway"], gateway);
         assert_eq!(route["proto"], "116");
     }
+    let to_gateway = json!({ "dst": "169.254.1.1", "gateway": null, "proto": "116",
+                             "scope": "link", "src": null, "flags": [] });
+    assert!(found.contains(&to_gateway), "{found:#?}");
+    assert_eq!(found.len(), 3, "{found:#?}");
+    let in_result = attached.added.document["routes"].as_array().unwrap().iter();
+    let in_result: Vec<_> = in_result.map(|route| &route["dst"]).collect();
+    assert_eq!(in_result, ["0.0.0.0/0", "::/0"]);
+}
+
+/// As VPN clients add a route to their server: by the gateway that the default route names.
+#[test]
+fn a_program_in_the_pod_can_add_routes_by_the_gateway() {
+    let fixture = Fixture::tweed();
+    let pod = fixture.pod("pod");
+    fixture.add(&pod);
+    let node = fixture.node.address();
+    pod.netns()
+        .ip([
+            "route add 10.9.0.0/16 via 169.254.1.1".to_owned(),
+            format!("route add {node}/32 via 169.254.1.1 dev eth0"),
+            "route del default".to_owned(),
+        ])
+        .unwrap();
+    let report = ping(pod.netns(), node, &PingOptions::default()).unwrap();
+    assert_eq!(report.lost(), 0, "{report}");
+}
+
+/// As people have it in their configs and init containers where the plugin made no route
+/// to the gateway.
+#[test]
+fn a_route_to_the_gateway_may_be_added_by_others_too() {
+    let fixture = Fixture::tweed();
+    let pod = fixture.pod("pod");
+    let mut config = fixture.config();
+    config["ipam"]["routes"] = json!([{ "dst": "0.0.0.0/0" }, { "dst": "169.254.1.1/32" }]);
+    fixture.add_with(&pod, &config);
+    let other = fixture.pod("other");
+    fixture.add(&other);
+    let added = other
+        .netns()
+        .ip(["route add 169.254.1.1 dev eth0 scope link"]);
+    added.unwrap();
 }
 
 #[test]
@@ -235,7 +277,20 @@ fn one_family_leaves_the_other_alone() {
     assert_eq!(neighbours(pod.netns(), "eth0").len(), 1);
     assert_eq!(neighbours(node, added.host_link()).len(), 1);
     assert_eq!(routes(node, added.host_link()).len(), 1);
-    assert_eq!(routes(pod.netns(), "eth0").len(), 1);
+    assert_eq!(
+        routes_by(&pod),
+        [json!(["default", "169.254.1.1"]), to_gateway()]
+    );
+}
+
+#[test]
+fn a_pod_without_ipv4_has_no_route_to_its_gateway() {
+    let fixture = Fixture::tweed();
+    let pod = fixture.pod("pod");
+    let mut config = fixture.config();
+    config["ipam"]["ranges"] = json!([[{ "subnet": "fd00:244:1::/64" }]]);
+    fixture.add_with(&pod, &config);
+    assert_eq!(routes_by(&pod).len(), 1, "{:?}", routes_by(&pod));
 }
 
 #[test]
@@ -286,6 +341,11 @@ fn routes_by(pod: &Pod) -> Vec<Value> {
     found.map(|r| json!([r["dst"], r["gateway"]])).collect()
 }
 
+/// The route of [`routes_by`] that each pod with IPv4 has.
+fn to_gateway() -> Value {
+    json!(["169.254.1.1", null])
+}
+
 #[test]
 fn routes_of_the_config_replace_the_default() {
     let fixture = Fixture::tweed();
@@ -297,6 +357,7 @@ fn routes_of_the_config_replace_the_default() {
         routes_by(&pod),
         [
             json!(["10.0.0.0/8", "169.254.1.1"]),
+            to_gateway(),
             json!(["192.0.2.0/24", "169.254.1.1"])
         ]
     );
@@ -316,7 +377,10 @@ fn a_route_through_another_pod_is_refused() {
     // The range's gateway is the node, as in a config for host-local.
     config["ipam"]["routes"] = routes("10.244.1.1");
     fixture.add_with(&pod, &config);
-    assert_eq!(routes_by(&pod), [json!(["192.0.2.0/24", "169.254.1.1"])]);
+    assert_eq!(
+        routes_by(&pod),
+        [to_gateway(), json!(["192.0.2.0/24", "169.254.1.1"])]
+    );
 }
 
 #[test]
@@ -326,6 +390,9 @@ fn a_route_that_is_named_twice_is_made_once() {
     let mut config = fixture.config();
     config["ipam"]["routes"] = json!([{ "dst": "10.0.0.0/8" }, { "dst": "10.1.0.0/8" }]);
     let added = fixture.add_with(&pod, &config);
-    assert_eq!(routes_by(&pod), [json!(["10.0.0.0/8", "169.254.1.1"])]);
+    assert_eq!(
+        routes_by(&pod),
+        [json!(["10.0.0.0/8", "169.254.1.1"]), to_gateway()]
+    );
     assert_eq!(added.document["routes"].as_array().unwrap().len(), 1);
 }

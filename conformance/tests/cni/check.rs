@@ -47,6 +47,8 @@ mod passes_with {
         all {
             another_address_in_the_pod: "pod: addr add 10.77.0.1/24 dev eth0";
             another_route_in_the_pod: "pod: route add 10.77.0.0/16 via 169.254.1.1 dev eth0 onlink";
+            // A pod that an earlier version has attached never had it.
+            no_route_to_the_gateway: "pod: route flush 169.254.1.1/32";
             another_link_in_the_pod: "pod: link add br0 type bridge";
             promiscuous_mode: "pod: link set eth0 promisc on";
             a_longer_queue: "pod: link set eth0 txqueuelen 5000";

@@ -182,6 +182,34 @@ fn cnitool_attaches_a_pod_to_two_networks() {
     fixture.tool().check(&pod).unwrap();
 }
 
+/// Each network has its own route to the gateway, which has the same address in all of them.
+#[test]
+fn programs_can_add_routes_by_the_gateway_of_each_network() {
+    let fixture = Fixture::tweed();
+    let pod = fixture.pod("pod");
+    let configs = [first(&fixture, Has::V4), second(&fixture, Has::V4)];
+    let links = ["eth0", "net1"];
+    for (ifname, config) in links.iter().zip(&configs) {
+        add(&fixture, &pod, ifname, config);
+    }
+    for (ifname, dst) in links.iter().zip(["10.9.0.0/16", "10.10.0.0/16"]) {
+        let line = format!("route add {dst} via 169.254.1.1 dev {ifname}");
+        pod.netns().ip([line]).unwrap();
+    }
+    let to_gateway = || {
+        let routes = pod.netns().json("ip -j route show 169.254.1.1").unwrap();
+        let links = routes.as_array().unwrap().iter();
+        let links = links.map(|route| route["dev"].as_str().unwrap().to_owned());
+        links.collect::<Vec<_>>()
+    };
+    assert_eq!(to_gateway(), links);
+    // One that goes leaves the other's, whichever was made first.
+    assert_silent(&run(&fixture, "DEL", &pod, "eth0", &configs[0]));
+    assert_eq!(to_gateway(), ["net1"]);
+    let line = "route add 10.11.0.0/16 via 169.254.1.1".to_owned();
+    pod.netns().ip([line]).unwrap();
+}
+
 /// The second network carries what its routes name, with its own addresses.
 #[test]
 fn packets_take_the_second_network_where_its_routes_say_so() {

@@ -280,7 +280,7 @@ pub fn replace(old: &Route, new: &Route) -> Sequence {
 
 /// Adds a route behind those that have the same destination and metric; an error if
 /// an equal one exists.
-fn append(route: &Route) -> Request {
+pub fn append(route: &Route) -> Request {
     Request::append("add route", route.to_string(), NewRoute(route.message()))
 }
 

@@ -6,9 +6,10 @@
 //!    an undo of its own, as the effects of all others disappear with the links;
 //! 2. settings of both ends, before an end is up: an end that is up for a moment
 //!    with the kernel's defaults accepts the first router advertisement;
-//! 3. the pod's end: addresses, up, neighbour, routes. Up before the neighbour,
-//!    as a link that goes down or up loses its neighbours; the neighbour before the
-//!    routes, so that no packet waits for an answer that will never arrive;
+//! 3. the pod's end: addresses, up, neighbour, routes, first of all those to the
+//!    gateways. Up before the neighbour, as a link that goes down or up loses its
+//!    neighbours; the neighbour before the routes, so that no packet waits for an
+//!    answer that will never arrive;
 //! 4. the host's end, last: nothing reaches the pod before the rest is complete;
 //! 5. a query of both ends, so that packets pass when ADD returns.
 
@@ -97,6 +98,9 @@ pub enum Step {
     Neighbour(Side, IpAddr, Mac),
     /// Adds a route out of an end; its link is filled in when it is known.
     Route(Side, route::Route),
+    /// Adds a route of the pod to a gateway, also where another network of the pod has
+    /// one to its own of the same address.
+    GatewayRoute(route::Route),
     /// Adds a default route of the pod that nobody asked for, unless the pod has
     /// another network already.
     ImpliedDefault(route::Route),
@@ -179,9 +183,11 @@ pub fn plan(desired: &Desired<'_>) -> Result<Vec<Step>, CniError> {
     gateways.dedup();
     steps.extend(
         gateways
-            .into_iter()
-            .map(|ip| Step::Neighbour(Side::Pod, ip, host_mac)),
+            .iter()
+            .map(|ip| Step::Neighbour(Side::Pod, *ip, host_mac)),
     );
+    let gateway_routes = gateways.iter().copied().filter_map(routes::gateway_route);
+    steps.extend(gateway_routes.map(Step::GatewayRoute));
     steps.extend(desired.routes.iter().map(|it| {
         let route = routes::kernel_route(&it.route);
         match it.is_implied {

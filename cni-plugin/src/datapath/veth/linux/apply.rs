@@ -27,7 +27,9 @@ fn method(step: &Step) -> Method<'_> {
     match step {
         Step::CreatePair { host, pod } => Method::Create(host, pod),
         Step::SwitchOff(side, _) => Method::File(*side),
-        Step::Address(_) | Step::ImpliedDefault(_) => Method::Message(Side::Pod),
+        Step::Address(_) | Step::GatewayRoute(_) | Step::ImpliedDefault(_) => {
+            Method::Message(Side::Pod)
+        }
         // A query of the pod's end is sent from the host too.
         Step::Ipv4Gateway | Step::QueryCarrier(_) => Method::Message(Side::Host),
         Step::NoLinkLocal(side)
@@ -251,6 +253,7 @@ fn request(step: &Step, from: Side, pair: &Pair) -> Option<Request> {
             Some(change.request())
         }
         Step::Neighbour(_, ip, mac) => Some(neighbour::set(index, name, *ip, *mac)),
+        Step::GatewayRoute(route) => Some(route::append(&out_of(route, index))),
         Step::Route(_, route) | Step::ImpliedDefault(route) => {
             Some(route::add(&out_of(route, index)))
         }

@@ -9,6 +9,11 @@ use tweed_netlink::route;
 
 use super::gateway_of;
 
+/// The metric of the route to the gateway. With 0, the metric of routes that name none,
+/// it would be in the way of the same route by others: a key `ipam.routes`, an init
+/// container, or another network with this gateway.
+const GATEWAY_METRIC: u32 = 1024;
+
 /// When a pod gets a default route: keys `defaultRoute` and `ipam.routes`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DefaultRoute {
@@ -166,6 +171,17 @@ pub fn unsupported(requested: &[Route]) -> Vec<String> {
         .filter(|(_, parts)| !parts.is_empty())
         .map(|(route, parts)| format!("{} of route {}", parts.join(" and "), route.dst))
         .collect()
+}
+
+/// The pod's route to its IPv4 gateway, which is not in the result. The pod's own
+/// routes do not need it, as they are `onlink`. Programs in the pod, such as VPN
+/// clients, add theirs without that flag, and then the kernel takes only a next hop to
+/// which there is a route. With IPv6 it takes any link-local next hop of a named link.
+pub(super) fn gateway_route(gateway: IpAddr) -> Option<route::Route> {
+    let mut result = route::Route::to(gateway.into(), ROUTE_PROTOCOL);
+    result.link_scope = true;
+    result.metric = GATEWAY_METRIC;
+    gateway.is_ipv4().then_some(result)
 }
 
 /// A route of the pod as the kernel takes it. No subnet of the pod contains the

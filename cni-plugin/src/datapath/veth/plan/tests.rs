@@ -50,6 +50,7 @@ impl fmt::Display for Step {
             Self::Up(side, Some(alias)) => write!(f, "{side}: up, alias {alias:?}"),
             Self::Neighbour(side, ip, mac) => write!(f, "{side}: neighbour {ip} is {mac}"),
             Self::Route(side, route) => write!(f, "{side}: route {route}"),
+            Self::GatewayRoute(route) => write!(f, "{}: gateway route {route}", Side::Pod),
             Self::ImpliedDefault(route) => write!(f, "{}: implied route {route}", Side::Pod),
             Self::QueryCarrier(side) => write!(f, "{side}: query carrier"),
         }
@@ -73,6 +74,7 @@ fn an_ipv4_pod_takes_these_steps_in_this_order() {
             "pod end: address 10.244.1.5/32",
             "pod end: up",
             "pod end: neighbour 169.254.1.1 is 26:d3:0d:b5:98:96",
+            "pod end: gateway route 169.254.1.1/32",
             "pod end: implied route 0.0.0.0/0 via 169.254.1.1",
             "host end: no link-local address",
             "host end: IPv4 gateway without redirects",
