@@ -52,6 +52,7 @@ impl TrafficPod {
         let by = Process::current().unwrap();
         let mut seed = Seed::new(attachment.clone(), Owner::Tweed, by);
         seed.link = Some(link.clone());
+        seed.host_mac = Some(Mac([2, 0, 0, 0, 1, host]));
         seed.pod_mac = Some(Mac([2, 0, 0, 0, 0, host]));
         seed.mtu = Some(1450);
         seed.pod_uid = Some(format!("uid-{name}"));
