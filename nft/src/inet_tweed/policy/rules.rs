@@ -21,7 +21,7 @@
 //! - Errors of ICMP that conntrack relates to a flow pass and mark nothing: the entry that
 //!   they show is the flow's. So does the answer of TCP by which the kernel rejects a packet,
 //!   as that to a Service without endpoints: it comes to `output` from an address that is
-//!   nobody's. Only where an end is isolated they are dropped too.
+//!   nobody's.
 //! - Packets that others took out of conntrack (`notrack`, as a node-local DNS cache does)
 //!   are judged each, by the direction in which they go: both directions of such a flow
 //!   have to be allowed.
@@ -126,6 +126,11 @@ fn judge() -> Chain {
     regular(
         "policy_judge",
         vec![
+            "meta l4proto icmp ct state related accept".to_owned(),
+            "meta l4proto icmpv6 ct state related accept".to_owned(),
+            // No other packet of TCP is related to a flow and goes in the direction of its
+            // replies (`nf_ct_attach`).
+            "meta l4proto tcp ct direction reply ct state related accept".to_owned(),
             "meta nfproto ipv6 goto policy_judge6".to_owned(),
             "goto policy_judge4".to_owned(),
         ],
@@ -186,23 +191,12 @@ fn isolation(words: &Words, is_reply: bool, log: bool) -> Vec<String> {
     rules.collect()
 }
 
-/// The rule that accepts errors of ICMP about a flow.
-fn errors(words: &Words) -> String {
-    let icmp = of_family(["icmp", "icmpv6"], words);
-    format!("meta l4proto {icmp} ct state related accept")
-}
-
-/// Accepts the answer by which the kernel rejects a packet of TCP. No other packet of TCP is
-/// related to a flow and goes in the direction of its replies (`nf_ct_attach`).
-const REJECTION: &str = "meta l4proto tcp ct direction reply ct state related accept";
-
 /// Replies have a chain of their own from the start, so that the log of each drop says
 /// which way the flow goes.
 fn original(words: &Words, log: bool) -> Chain {
     let reply = of_family(["policy_reply4", "policy_reply6"], words);
     let mut rules = vec![format!("ct direction reply goto {reply}")];
     rules.extend(isolation(words, false, log));
-    rules.push(errors(words));
     rules.extend(both_directions(words, false));
     let name = of_family(["policy_judge4", "policy_judge6"], words);
     regular(name, rules)
@@ -210,7 +204,6 @@ fn original(words: &Words, log: bool) -> Chain {
 
 fn reply(words: &Words, log: bool) -> Chain {
     let mut rules = isolation(words, true, log);
-    rules.extend([errors(words), REJECTION.to_owned()]);
     rules.extend(both_directions(words, true));
     let name = of_family(["policy_reply4", "policy_reply6"], words);
     regular(name, rules)

@@ -8,7 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Instant;
 
 use tweed_core::family::Family;
+use tweed_core::object::service::DEFAULT_AFFINITY_SECONDS;
 use tweed_nft::inet_tweed::{Components, Wanted};
+use tweed_planner::services::desired::{AFFINITY_BLOCK, Delta, FIRST_AFFINITY, Target};
 
 use super::delta::delta;
 use super::lab::{Lab, NEIGHBOUR};
@@ -16,7 +18,6 @@ use super::plan::{Plan, UDP, endpoint, group, number};
 use crate::lab::Host;
 use crate::node::NOTHING;
 use crate::wires::ruleset;
-use tweed_planner::services::desired::{FIRST_AFFINITY, Target};
 
 fn address(base: [u8; 4], number: u32) -> IpAddr {
     Ipv4Addr::from_bits(Ipv4Addr::from(base).to_bits() + number).into()
@@ -76,6 +77,19 @@ fn new_flows<const N: usize>(pod: &Host, node: &Host, to: [SocketAddr; N]) -> [f
     rounds.map(|mut times| {
         times.sort_by(f64::total_cmp);
         times[times.len() / 2]
+    })
+}
+
+/// How long each of these changes takes, in milliseconds.
+fn follow<const N: usize>(lab: &Lab, changes: [Delta; N]) -> [f64; N] {
+    lab.0.with(move |table| {
+        changes.map(|delta| {
+            let start = Instant::now();
+            let outcome = table.follow_services(&delta).unwrap();
+            let time = milliseconds(start);
+            assert!(outcome.is_some());
+            time
+        })
     })
 }
 
@@ -145,15 +159,7 @@ E");
         let mut times: Vec<f64> = (0..200)
             .flat_map(|_| {
                 let (forth, back) = (forth.clone(), back.clone());
-                lab.0.with(move |table| {
-                    [forth, back].map(|delta| {
-                        let start = Instant::now();
-                        let outcome = table.follow_services(&delta).unwrap();
-                        let time = milliseconds(start);
-                        assert!(outcome.is_some());
-                        time
-                    })
-                })
+                follow(&lab, [forth, back])
             })
             .collect();
         times.sort_by(f64::total_cmp);
@@ -211,15 +217,17 @@ fn with_affinity(count: u32) -> Plan {
         .collect();
     for number in 0..count {
         let at = SocketAddr::new(address([10, 97, 0, 1], number), 80);
-        let group = FIRST_AFFINITY + number * 0x2000;
-        plan = plan
-            .cluster_ip(UDP, at, Target::Affinity(group))
-            .members(group, 10_800, &places);
+        let group = FIRST_AFFINITY + number * AFFINITY_BLOCK;
+        plan = plan.cluster_ip(UDP, at, Target::Affinity(group)).members(
+            group,
+            DEFAULT_AFFINITY_SECONDS,
+            &places,
+        );
     }
     plan
 }
 
-/// A change of their endpoints, and one of others, where the kernel checks rules for it.
+/// One more of them, which brings verdicts into maps: some kernels check all rules for it.
 #[test]
 #[ignore = "measures: its figures mean something only in release mode"]
 fn a_change_beside_services_with_affinity() {
@@ -231,15 +239,7 @@ fn a_change_beside_services_with_affinity() {
         let loaded = milliseconds(start);
         let more = with_affinity(count + 1);
         let (forth, back) = (delta(&plan.0, &more.0), delta(&more.0, &plan.0));
-        let times = lab.0.with(move |table| {
-            [forth, back].map(|delta| {
-                let start = Instant::now();
-                let outcome = table.follow_services(&delta).unwrap();
-                let time = milliseconds(start);
-                assert!(outcome.is_some());
-                time
-            })
-        });
+        let times = follow(&lab, [forth, back]);
         println!(
             "{count} Services with affinity: load {loaded:.0} ms, one more and back {times:.1?} ms"
         );
