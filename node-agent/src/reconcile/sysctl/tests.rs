@@ -265,15 +265,18 @@ fn the_first_value_found_is_remembered_and_nothing_is_written_twice() {
     );
 }
 
+/// Gives a sysctl below `net` a value.
+fn put(net: &Path, path: &str, value: &str) {
+    fs::create_dir_all(net.join(path).parent().unwrap()).unwrap();
+    fs::write(net.join(path), value).unwrap();
+}
+
 /// The machine forwarded before tweed: an uninstallation must not switch that off.
 #[test]
 fn a_value_that_was_right_at_the_first_look_is_the_one_from_before() {
     let folder = tempfile::tempdir().unwrap();
     let (net, run) = (folder.path().join("net"), folder.path().join("run"));
-    let put = |path: &str, value: &str| {
-        fs::create_dir_all(net.join(path).parent().unwrap()).unwrap();
-        fs::write(net.join(path), value).unwrap();
-    };
+    let put = |path: &str, value: &str| put(&net, path, value);
     put("ipv4/ip_forward", "1\n");
     put("ipv4/conf/eth0/forwarding", "1\n");
     let sysctls = Sysctls::new(&net, &run, BOOT);
@@ -359,10 +362,7 @@ fn forwarding_that_was_on_and_is_off_for_a_moment_changes_no_link() {
 fn what_forwarding_changes_with_it_is_remembered_with_it_and_only_then() {
     let folder = tempfile::tempdir().unwrap();
     let (net, run) = (folder.path().join("net"), folder.path().join("run"));
-    let put = |path: &str, value: &str| {
-        fs::create_dir_all(net.join(path).parent().unwrap()).unwrap();
-        fs::write(net.join(path), value).unwrap();
-    };
+    let put = |path: &str, value: &str| put(&net, path, value);
     put("ipv4/ip_forward", "0\n");
     put("ipv4/conf/all/accept_redirects", "0\n");
     let sysctls = Sysctls::new(&net, &run, BOOT);
