@@ -2,7 +2,9 @@
 
 use tweed_core::family::Family;
 use tweed_nft::Table;
-use tweed_planner::services::desired::{Endpoint, FIRST_AFFINITY, Number, Target};
+use tweed_planner::services::desired::{
+    AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, GROUP_DISTANCE, Number, Target,
+};
 
 use super::lab::{
     Addresses, BALANCER, FAMILIES, Lab, NEIGHBOUR, PATIENCE, POD, REMOTE, SERVICE, Servers,
@@ -38,7 +40,7 @@ fn at(address: Addresses, family: Family) -> Endpoint {
 fn service(timeout: u32, members: &[(Number, Addresses)]) -> Plan {
     let mut plan = Plan::new();
     for (number, family) in (0..).zip(FAMILIES) {
-        let group = FIRST_AFFINITY + number * 0x2000;
+        let group = FIRST_AFFINITY + number * AFFINITY_BLOCK;
         let own: Vec<_> = members
             .iter()
             .map(|(place, address)| (*place, at(*address, family)))
@@ -91,6 +93,35 @@ fn a_client_keeps_its_endpoint_at_all_addresses_until_it_is_gone() {
             lab.follow(&gone.0, &full.0);
             old = full.clone();
             assert_eq!(ask(SERVICE), second);
+        }
+    }
+}
+
+/// Those of the Service's other endpoints are remembered for flows of the cluster.
+#[test]
+fn from_outside_only_the_endpoints_of_the_node_are_drawn() {
+    let lab = Lab::new();
+    let _servers = all(&lab);
+    let mut plan = service(10_800, &[(0, POD), (1, REMOTE), (2, NEIGHBOUR)]);
+    for (number, family) in (0..).zip(FAMILIES) {
+        let group = FIRST_AFFINITY + number * AFFINITY_BLOCK + GROUP_DISTANCE;
+        plan = plan.members(group, 10_800, &[(2, at(NEIGHBOUR, family))]);
+        for protocol in PROTOCOLS {
+            let to = BALANCER.port(family, 80);
+            plan = plan.outside(protocol, to, Target::Affinity(group));
+        }
+    }
+    lab.reconcile(&plan);
+    for family in FAMILIES {
+        let clients = match family {
+            Family::V4 => "service_clients4",
+            Family::V6 => "service_clients6",
+        };
+        // Of three endpoints the same one is not drawn so often once in 10^7 runs.
+        for _ in 0..15 {
+            let to = BALANCER.port(family, 80);
+            assert_eq!(lab.name(&lab.0.world, TCP, to), "neighbour");
+            lab.0.node.sh(format!("nft flush map inet tweed {clients}"));
         }
     }
 }

@@ -114,21 +114,21 @@ fn endpoints_of_a_group_of_groups_are_drawn_evenly() {
     }
 }
 
-/// A client is remembered, so each of these draws is another client's.
-#[test]
-fn endpoints_with_affinity_are_all_drawn() {
+/// Draws one of so many endpoints with affinity until `is_enough` of those that were drawn. A
+/// client is remembered, so each of these draws is another client's.
+fn draw_with_affinity(count: u16, is_enough: impl Fn(&BTreeMap<u16, usize>) -> bool) {
     let lab = Lab::new();
-    let members: Vec<_> = (0..).zip(endpoints(NEIGHBOUR.of(Family::V4), 5)).collect();
+    let own = endpoints(NEIGHBOUR.of(Family::V4), count);
+    let members: Vec<_> = (0..).zip(own).collect();
     let target = Target::Affinity(FIRST_AFFINITY);
     let plan = Plan::new()
         .cluster_ip(UDP, SERVICE.port(Family::V4, 80), target)
         .members(FIRST_AFFINITY, 100, &members);
     lab.reconcile(&plan);
     let mut all = BTreeMap::<u16, usize>::new();
-    // One of them is not drawn in so many once in 4 * 10^18 runs.
     let start = std::time::Instant::now();
     for _ in 0..200 {
-        if all.len() == 5 {
+        if is_enough(&all) {
             break;
         }
         assert!(start.elapsed() < PATIENCE * 6, "{all:?}");
@@ -139,5 +139,21 @@ fn endpoints_with_affinity_are_all_drawn() {
             *all.entry(port).or_default() += count;
         }
     }
-    assert_eq!(all.len(), 5, "{all:?}");
+    assert!(is_enough(&all), "{all:?}");
+}
+
+/// One of them is not drawn in so many once in 4 * 10^18 runs.
+#[test]
+fn endpoints_with_affinity_are_all_drawn() {
+    draw_with_affinity(5, |all| all.len() == 5);
+}
+
+/// Every second endpoint is in the other part of the group.
+#[test]
+fn endpoints_with_affinity_are_drawn_from_all_parts() {
+    draw_with_affinity(3 * u16::from(MAX_SLOTS) / 2, |all| {
+        [0, 1]
+            .iter()
+            .all(|part| all.keys().any(|port| port % 2 == *part))
+    });
 }

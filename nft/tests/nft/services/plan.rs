@@ -114,22 +114,30 @@ impl Plan {
     /// The endpoints of a group, of which there may be more than slots.
     pub fn endpoints(mut self, target: Target, endpoints: &[Endpoint]) -> Self {
         let group = number(target);
+        let first_part = FIRST_PART + 100 * (group - FIRST_GROUP);
+        self.spread(group, first_part, endpoints, Self::slots);
+        self
+    }
+
+    /// Puts `all` into a group, or into parts of it, with numbers from `first_part` on, if they
+    /// are more than slots.
+    fn spread<T: Copy>(
+        &mut self,
+        group: Number,
+        first_part: Number,
+        all: &[T],
+        put: impl Fn(&mut Self, Number, &[T]),
+    ) {
         let most = usize::from(MAX_SLOTS);
-        if endpoints.len() <= most {
-            self.slots(group, endpoints);
-            return self;
+        if all.len() <= most {
+            put(self, group, all);
+            return;
         }
-        let parts = endpoints.len().div_ceil(most);
+        let parts = all.len().div_ceil(most);
         for part in 0..parts {
-            let own: Vec<_> = endpoints
-                .iter()
-                .skip(part)
-                .step_by(parts)
-                .copied()
-                .collect();
-            let first = FIRST_PART + 100 * (group - FIRST_GROUP);
-            let number = first + GROUP_DISTANCE * u32::try_from(part).unwrap();
-            self.slots(number, &own);
+            let own: Vec<_> = all.iter().skip(part).step_by(parts).copied().collect();
+            let number = first_part + GROUP_DISTANCE * u32::try_from(part).unwrap();
+            put(self, number, &own);
             let index = u8::try_from(part).unwrap();
             let slots = u8::try_from(own.len()).unwrap();
             let part = Part {
@@ -139,7 +147,6 @@ impl Plan {
             self.0.parts.insert((group, index), part);
         }
         self.group(group, parts, Holds::Parts);
-        self
     }
 
     fn group(&mut self, group: Number, slots: usize, holds: Holds) {
@@ -179,19 +186,26 @@ impl Plan {
         self.group(group, endpoints.len(), Holds::Endpoints);
     }
 
-    /// The endpoints of a group with affinity, each with its place among the numbers of
-    /// the Service port.
+    /// The endpoints of a group with affinity, of which there may be more than slots, each with
+    /// its place among the numbers of the Service port.
     pub fn members(mut self, group: Number, timeout: u32, members: &[(Number, Endpoint)]) -> Self {
         let key = tweed_planner::services::desired::affinity_key(group);
-        for (index, (place, endpoint)) in (0..).zip(members) {
+        let mut numbers = Vec::new();
+        for (place, endpoint) in members {
             let number = key + PORT_DISTANCE + place;
             self.0.endpoints.insert(number, *endpoint);
             self.0.members.get_mut(Scope::of(group)).insert(number);
-            self.0.member_slots.insert((group, index), number);
             self.0.hairpin.insert(endpoint.address);
+            numbers.push(number);
         }
         self.0.affinities.insert(group, timeout);
-        self.group(group, members.len(), Holds::Members);
+        self.spread(group, FIRST_PART, &numbers, |plan, group, own| {
+            let slots = (0..)
+                .zip(own)
+                .map(|(index, number)| ((group, index), *number));
+            plan.0.member_slots.extend(slots);
+            plan.group(group, own.len(), Holds::Members);
+        });
         self
     }
 }
