@@ -75,7 +75,8 @@ pub fn probe(cluster: &Cluster, dice: &mut Dice) -> (Probe, Value) {
         ),
     };
     match dice.roll(20) {
-        0 => number = 1 + dice.roll(60_000) as u16,
+        // Not a node port, which may be that of another Service.
+        0 => number = 1 + dice.roll(30_000 - 1) as u16,
         1 => {
             destination = match v4 {
                 true => [172, 30, 250, dice.roll(250) as u8].into(),
