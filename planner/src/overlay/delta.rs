@@ -4,9 +4,12 @@
 //! Node adds. A Node whose claims touch no other Node's adds the same in a
 //! cluster of two, so the difference between two plans of *own Node and this
 //! one*, before and after, is the difference between the whole plans.
-//! [`ClaimIndex`] knows whether a Node's claims touch others; where they do, or
-//! anything else is not as simple as this, [`of_one_node`] gives none and the
-//! whole is planned.
+//! [`ClaimIndex`] knows whether a Node's claims touch others, refused ones among
+//! them; where they do, or anything else is not as simple as this,
+//! [`of_one_node`] gives none and the whole is planned.
+//!
+//! While a claim of the own Node is refused that the plan of other Nodes depends
+//! on, the plan holds, and nothing is followed.
 //!
 //! What always holds: a network that such a delta was applied to is the one
 //! that [`super::plan()`] makes of the same Nodes. A property test compares them.
@@ -16,11 +19,10 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_core::keyed::{self, diff};
-use tweed_core::mac::Mac;
-use tweed_core::object::node::Node;
+use tweed_core::{family::Family, mac::Mac, object::node::Node};
 
 use super::desired::{Desired, Route, RouteKey};
-use super::{cluster::Snapshot, host::HostFacts, plan::plan, syntax};
+use super::{cluster::Snapshot, host::HostFacts, plan::plan, syntax, vtep};
 use crate::config::Config;
 
 /// The change that turns one [`Desired`] into another that differs in what other Nodes add:
@@ -104,19 +106,26 @@ impl Delta {
     }
 }
 
-/// What all Nodes claim, as long as no claim was refused.
+/// What all Nodes claim, whether it was accepted or refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClaimIndex {
-    /// Pod CIDRs: prefix lengths by first address. None overlaps another.
-    ranges: BTreeMap<IpAddr, u8>,
+    /// Pod CIDRs, by first address and prefix length, which may overlap, and how
+    /// often each is claimed.
+    ranges: BTreeMap<(IpAddr, u8), u32>,
+    /// The prefix lengths of the ranges of each family, and how many claims have
+    /// them: mostly one or two.
+    prefixes: BTreeMap<(Family, u8), u32>,
     /// Addresses, and how many Nodes list them.
     addresses: BTreeMap<IpAddr, u32>,
+    /// MACs of VXLAN devices, and how many Nodes have them.
+    macs: BTreeMap<Mac, u32>,
 }
 
 /// What one Node claims.
 struct Claims {
     ranges: Vec<IpNetwork>,
     addresses: BTreeSet<IpAddr>,
+    mac: Mac,
 }
 
 impl Claims {
@@ -130,6 +139,7 @@ impl Claims {
             addresses: listed
                 .filter_map(|entry| syntax::address(&entry.address).ok())
                 .collect(),
+            mac: vtep::mac(&node.name),
         }
     }
 }
@@ -147,33 +157,33 @@ impl ClaimIndex {
     fn add(&mut self, node: &Node) {
         let claims = Claims::of(node);
         for range in claims.ranges {
-            self.ranges.insert(range.network(), range.prefix());
+            count(&mut self.ranges, (range.network(), range.prefix()));
+            count(&mut self.prefixes, (Family::of(range.ip()), range.prefix()));
         }
         for address in claims.addresses {
-            *self.addresses.entry(address).or_default() += 1;
+            count(&mut self.addresses, address);
         }
+        count(&mut self.macs, claims.mac);
     }
 
     fn remove(&mut self, node: &Node) {
         let claims = Claims::of(node);
         for range in claims.ranges {
-            self.ranges.remove(&range.network());
+            discount(&mut self.ranges, (range.network(), range.prefix()));
+            discount(&mut self.prefixes, (Family::of(range.ip()), range.prefix()));
         }
         for address in claims.addresses {
-            if let Some(count) = self.addresses.get_mut(&address) {
-                *count -= 1;
-                if *count == 0 {
-                    self.addresses.remove(&address);
-                }
-            }
+            discount(&mut self.addresses, address);
         }
+        discount(&mut self.macs, claims.mac);
     }
 
     /// Whether `ip` is in a range that is claimed.
     fn has_range_around(&self, ip: IpAddr) -> bool {
-        let last = self.ranges.range(..=ip).next_back();
-        let range = last.and_then(|(first, prefix)| IpNetwork::new(*first, *prefix).ok());
-        range.is_some_and(|range| range.contains(ip))
+        let family = Family::of(ip);
+        let prefixes = self.prefixes.range((family, 0)..=(family, u8::MAX));
+        let mut around = prefixes.filter_map(|((_, prefix), _)| IpNetwork::new(ip, *prefix).ok());
+        around.any(|range| (self.ranges).contains_key(&(range.network(), range.prefix())))
     }
 
     /// Whether nobody else claims what `node` does, or anything in it or around
@@ -183,12 +193,28 @@ impl ClaimIndex {
         let is_free = |range: &IpNetwork| {
             let (first, last) = (range.network(), range.broadcast());
             !self.has_range_around(first)
-                && self.ranges.range(first..=last).next().is_none()
+                && (self.ranges.range((first, 0)..=(last, u8::MAX)))
+                    .next()
+                    .is_none()
                 && self.addresses.range(first..=last).next().is_none()
         };
-        claims.ranges.iter().all(is_free)
+        !self.macs.contains_key(&claims.mac)
+            && claims.ranges.iter().all(is_free)
             && (claims.addresses.iter())
                 .all(|ip| !self.has_range_around(*ip) && !self.addresses.contains_key(ip))
+    }
+}
+
+fn count<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
+    *counts.entry(key).or_default() += 1;
+}
+
+fn discount<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
     }
 }
 
@@ -215,7 +241,7 @@ pub fn of_one_node(
         plan(config, &Snapshot { own, others }, host)
     };
     let (was, will) = (plan_with(before), plan_with(after));
-    if was.contested || will.contested || was.problems != will.problems {
+    if was.problems != will.problems {
         return None;
     }
     let delta = Delta::between(was.network?.desired, &will.network?.desired)?;

@@ -35,8 +35,6 @@ pub struct Plan {
     pub unmeasured: Option<Place>,
     /// What is wrong with the own part and with other Nodes.
     pub problems: Vec<Problem>,
-    /// Whether a claim of any Node was refused.
-    pub contested: bool,
 }
 
 /// The own place on the underlay, and the addresses of the others.
@@ -79,7 +77,6 @@ pub fn plan(config: &Config, nodes: &Snapshot<'_>, host: &HostFacts) -> Plan {
         unmeasured: place.filter(|_| network.is_none()),
         network,
         problems,
-        contested: !verdict.refusals.is_empty(),
     }
 }
 

@@ -62,8 +62,6 @@ pub struct OverlayPlanner {
     /// The change from the network of the version before to that of this one,
     /// where it is known.
     delta: Option<Delta>,
-    /// Whether the last plan refused a claim.
-    contested: bool,
     /// What all Nodes claim, once it was asked for.
     claims: Option<ClaimIndex>,
     /// What is wrong with the list of Nodes.
@@ -90,7 +88,6 @@ impl OverlayPlanner {
             version: Version::default(),
             current: false,
             delta: None,
-            contested: false,
             claims: None,
             list_problems: Vec::new(),
             plan_problems: Vec::new(),
@@ -234,7 +231,7 @@ impl OverlayPlanner {
     /// thousands of Nodes that takes milliseconds, which its plan would otherwise
     /// wait for.
     pub fn prepare(&mut self, cluster: &Cluster) {
-        let useful = self.current && !self.contested && self.claims.is_none();
+        let useful = self.current && self.claims.is_none();
         if useful && !self.is_behind(cluster) {
             self.claims = Some(ClaimIndex::of(cluster.nodes()));
         }
@@ -283,7 +280,6 @@ impl OverlayPlanner {
             return Change::Hold(Vec::new());
         };
         let plan = plan(&self.config, &snapshot, &self.host);
-        self.contested = plan.contested;
         self.unmeasured = plan.unmeasured;
         match plan.network {
             Some(network) => Change::Full(Box::new(network), plan.problems),
@@ -298,7 +294,7 @@ impl OverlayPlanner {
         cluster: &Cluster,
         nodes: &BTreeMap<ObjectKey, Option<Node>>,
     ) -> Option<Delta> {
-        if self.contested || !self.current {
+        if !self.current {
             return None;
         }
         let own = cluster.own()?;

@@ -97,6 +97,13 @@ fn other(number: u8, odd: u8) -> Node {
             .internal(&format!("2001:db8::{number}"))
             .internal(&format!("192.0.2.{number}")),
         11 => node(&name).cidr("10.244.0.0/16").internal("192.0.2.203"),
+        // A second family, its own range of it or that of a dual-stack own Node.
+        19 => honest.cidr(&format!("fd00:0:0:{number}::/64")),
+        20 => node(&name)
+            .created(0)
+            .internal("192.0.2.206")
+            .cidr("fd00::/56"),
+        21 => honest.cidr("fd00:0:0:7::/64"),
         _ => honest,
     }
 }
@@ -139,9 +146,17 @@ fn apply(cluster: &mut Cluster, event: Event<Node>) {
 }
 
 fn started(config: Config, numbers: std::ops::Range<u8>) -> (Cluster, OverlayPlanner) {
+    started_as(me(), config, numbers)
+}
+
+fn started_as(
+    own: Node,
+    config: Config,
+    numbers: std::ops::Range<u8>,
+) -> (Cluster, OverlayPlanner) {
     let mut cluster = Cluster::new("me");
     apply(&mut cluster, Event::Init);
-    apply(&mut cluster, Event::InitApply(me()));
+    apply(&mut cluster, Event::InitApply(own));
     for number in numbers {
         apply(&mut cluster, Event::InitApply(other(number, 0)));
     }
@@ -194,6 +209,81 @@ fn nodes_that_share_an_address_keep_no_other_from_being_followed() {
         update(&mut planner, &mut cluster);
         let delta = planner.delta_since(version);
         assert_eq!(delta.is_some(), followed, "{node:?}");
+        let whole = plan(&config(""), &cluster.snapshot().unwrap(), &host());
+        assert_eq!(planner.network().map(Arc::as_ref), whole.network.as_ref());
+        let problems: Vec<Problem> = planner.problems().cloned().collect();
+        assert_eq!(problems, whole.problems);
+    }
+}
+
+/// Ranges that overlap each other are of no concern to anybody else; whoever claims
+/// what is in one of them is planned with all.
+#[test]
+fn refused_claims_of_others_keep_no_other_node_from_being_followed() {
+    let (mut cluster, mut planner) = started(config(""), 2..10);
+    for (event, followed) in [
+        // A range of n7, one around it, and one in that of n8: all refused.
+        (
+            Event::Apply(node("n30").created(99).cidr("10.244.7.0/24")),
+            false,
+        ),
+        (
+            Event::Apply(node("n31").created(99).cidr("10.244.6.0/23")),
+            false,
+        ),
+        (
+            Event::Apply(node("n32").created(99).cidr("10.244.8.128/25")),
+            false,
+        ),
+        (Event::Apply(other(20, 0)), true),
+        (Event::Apply(other(20, 10)), true),
+        (Event::Delete("n20".into()), true),
+        (Event::Delete("n3".into()), true),
+        // n30 gets the range of n7, and n32 then its own, in that of n8.
+        (Event::Delete("n7".into()), false),
+        (Event::Delete("n8".into()), false),
+        (Event::Apply(other(21, 0)), true),
+    ] {
+        let version = planner.version();
+        apply(&mut cluster, event.clone());
+        update(&mut planner, &mut cluster);
+        let delta = planner.delta_since(version);
+        let is_followed = delta.is_some_and(|delta| !delta.is_empty());
+        assert_eq!(is_followed, followed, "{event:?}");
+        let whole = plan(&config(""), &cluster.snapshot().unwrap(), &host());
+        assert_eq!(planner.network().map(Arc::as_ref), whole.network.as_ref());
+        let problems: Vec<Problem> = planner.problems().cloned().collect();
+        assert_eq!(problems, whole.problems);
+    }
+}
+
+/// The younger gets its MAC as soon as the older is gone, though nothing else of them is
+/// the same.
+#[test]
+fn nodes_whose_devices_have_the_same_mac_are_planned_with_all() {
+    let (mut cluster, mut planner) = started(config(""), 2..5);
+    let (older, younger) = ("node-13230037", "node-13413090");
+    assert_eq!(
+        crate::overlay::vtep::mac(older),
+        crate::overlay::vtep::mac(younger)
+    );
+    let first = node(older).cidr("10.244.30.0/24").internal("192.0.2.30");
+    let second = node(younger).cidr("10.244.31.0/24").internal("192.0.2.31");
+    for (event, followed) in [
+        (Event::Apply(first), true),
+        (Event::Apply(second.clone().created(99)), false),
+        (Event::Apply(other(20, 0)), true),
+        (Event::Delete(older.into()), false),
+        (Event::Delete(younger.into()), true),
+    ] {
+        let version = planner.version();
+        apply(&mut cluster, event.clone());
+        update(&mut planner, &mut cluster);
+        assert_eq!(
+            planner.delta_since(version).is_some(),
+            followed,
+            "{event:?}"
+        );
         let whole = plan(&config(""), &cluster.snapshot().unwrap(), &host());
         assert_eq!(planner.network().map(Arc::as_ref), whole.network.as_ref());
         let problems: Vec<Problem> = planner.problems().cloned().collect();
@@ -289,23 +379,31 @@ proptest! {
             "--masquerade-nodes off",
         ]),
         batches in prop::collection::vec(
-            prop::collection::vec((2..12_u8, 0..24_u8), 1..4),
+            prop::collection::vec((2..12_u8, 0..27_u8), 1..4),
             1..12,
         ),
+        is_young: bool,
     ) {
         let config = config(line);
-        let (mut cluster, mut planner) = started(config.clone(), 5..9);
+        let own = match is_young {
+            true => me().created(50).cidr("fd00::/64"),
+            false => me(),
+        };
+        let (mut cluster, mut planner) = started_as(own, config.clone(), 5..9);
         for batch in batches {
             let (version, network) = (planner.version(), planner.network().cloned());
             for (node, odd) in batch {
                 apply(&mut cluster, match odd {
-                    20.. => Event::Delete(format!("n{node}").into()),
+                    22.. => Event::Delete(format!("n{node}").into()),
                     odd => Event::Apply(other(node, odd)),
                 });
             }
             update(&mut planner, &mut cluster);
             let whole = plan(&config, &cluster.snapshot().unwrap(), &host());
-            prop_assert_eq!(planner.network().map(Arc::as_ref), whole.network.as_ref());
+            prop_assert_eq!(planner.is_current(), whole.network.is_some());
+            if let Some(network) = &whole.network {
+                prop_assert_eq!(planner.network().map(Arc::as_ref), Some(network));
+            }
             let problems: Vec<Problem> = planner.problems().cloned().collect();
             prop_assert_eq!(problems, whole.problems);
             if let (Some(delta), Some(network)) = (planner.delta_since(version), network) {
