@@ -173,6 +173,7 @@ mod tests {
         let link = Interface {
             name: "eth0".into(),
             mtu: 1500,
+            mtu_v6: 1500,
             up: true,
             loopback: false,
             dummy: false,

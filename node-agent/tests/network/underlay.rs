@@ -100,6 +100,29 @@ fn the_mtu_is_that_of_the_way_to_the_other_nodes() {
     node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1050");
 }
 
+/// A router that tunnels, as on a line with PPPoE, advertises what hosts may send by IPv6,
+/// and the kernel keeps it beside the link's own MTU.
+#[test]
+fn over_ipv6_the_mtu_is_at_most_what_the_router_advertises() {
+    let node = Node::new();
+    ip("address add 2001:db8::1/64 dev eth0 nodad");
+    node.write_nodes(&[families::node(1), families::node(2)].concat());
+    std::fs::write("/proc/sys/net/ipv6/conf/eth0/mtu", "1492").unwrap();
+    let agent = node.start(&["--underlay-family", "ipv6"]);
+    agent.ready();
+    node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1422");
+    assert!(ip("link show tweed.1").contains("mtu 1422"));
+    // Without other nodes, and without a default route, the link itself says so.
+    node.write_nodes(&families::node(1));
+    agent.passes();
+    node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1422");
+    agent.stop();
+
+    let agent = node.start(&["--underlay-family", "ipv4"]);
+    agent.ready();
+    node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1450");
+}
+
 /// Neither invents an MTU: an agent that starts before the routing daemon, nor one that
 /// is restarted while that is away.
 #[test]

@@ -44,6 +44,8 @@ pub struct Interface {
     pub name: String,
     /// In bytes.
     pub mtu: u32,
+    /// That of IPv6, which routers may have advertised to be less.
+    pub mtu_v6: u32,
     /// Switched on and with a carrier (`IFF_UP` and `IFF_LOWER_UP`).
     pub up: bool,
     /// It leads nowhere (`IFF_LOOPBACK`), so that its MTU says nothing.

@@ -168,7 +168,10 @@ fn path(
         return Some(path.clone());
     }
     let leads_nowhere = interface.loopback || interface.dummy && !host.has_network(index, address);
-    let own = (!leads_nowhere).then_some(interface.mtu);
+    let own = (!leads_nowhere).then_some(match address {
+        IpAddr::V4(_) => interface.mtu,
+        IpAddr::V6(_) => interface.mtu_v6,
+    });
     let last = (host.last_pod_mtu).filter(|_| config.mtu == Mtu::Auto);
     let last = last.map(|mtu| mtu.saturating_add(overhead(config, address)));
     // The least of those that are known.

@@ -38,6 +38,7 @@ fn host(mtu: u32, addresses: &[&str]) -> HostFacts {
             Interface {
                 name: "eth0".into(),
                 mtu,
+                mtu_v6: mtu,
                 up: true,
                 loopback: false,
                 dummy: false,

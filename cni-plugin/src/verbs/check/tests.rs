@@ -69,6 +69,7 @@ fn scene() -> Scene {
             autoconf: 0,
             accept_redirects: 0,
             addr_gen_mode: 1,
+            mtu: 1500,
         }),
         ..Link::default()
     };

@@ -12,7 +12,7 @@ use netlink_packet_route::link::{
     LinkFlags, LinkInfo, LinkMessage,
 };
 
-use tweed_core::mac::Mac;
+use tweed_core::{family::Family, mac::Mac};
 
 pub use build::{Change, VethEnd, create_veth, create_vxlan, delete, delete_group};
 pub use created::{Numbers, create};
@@ -148,7 +148,7 @@ pub struct Ipv4Settings {
 }
 
 /// IPv6 settings of a link: `net.ipv6.conf.<link>`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ipv6Settings {
     /// `disable_ipv6`
     pub disable_ipv6: i32,
@@ -162,6 +162,9 @@ pub struct Ipv6Settings {
     pub accept_redirects: i32,
     /// `addr_gen_mode`: 0 eui64, 1 none, 2 stable privacy, 3 random.
     pub addr_gen_mode: i32,
+    /// `mtu`, in bytes: that of the link, or less, as routers advertise it (RFC 4861,
+    /// section 4.6.4).
+    pub mtu: u32,
 }
 
 impl Link {
@@ -195,6 +198,17 @@ impl Link {
             }
         }
         link
+    }
+
+    /// The longest packets that the link carries, in bytes: of IPv6 that may be less than
+    /// of IPv4.
+    #[must_use]
+    pub fn mtu_of(&self, family: Family) -> u32 {
+        match (family, self.ipv6) {
+            // On a link that is shorter than IPv6 allows there are no such settings.
+            (Family::V6, Some(ipv6)) if ipv6.mtu > 0 => self.mtu.min(ipv6.mtu),
+            _ => self.mtu,
+        }
     }
 
     fn parse_info(&mut self, info: &[LinkInfo]) {
@@ -234,6 +248,7 @@ impl Link {
                                 autoconf: conf.autoconf,
                                 accept_redirects: conf.accept_redirects,
                                 addr_gen_mode: conf.addr_gen_mode,
+                                mtu: conf.mtu6.try_into().unwrap_or(0),
                             });
                         }
                     }

@@ -333,6 +333,7 @@ mod tests {
                     autoconf: 0,
                     accept_redirects: 0,
                     addr_gen_mode: 0,
+                    mtu: 1500,
                 }),
                 ..Link::default()
             };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tweed_core::family::Family;
 use tweed_netlink::{Error, link::Link, owned, path};
 use tweed_planner::overlay::PathTargets;
 use tweed_planner::overlay::host::{HostAddress, HostFacts, Interface, Path};
@@ -19,7 +20,7 @@ impl Kernel {
         let mut paths = BTreeMap::new();
         for to in &targets.to {
             let path = path::to(&mut self.socket, *to, targets.from)?;
-            let path = path.and_then(|path| self.mirror.path(&path));
+            let path = path.and_then(|path| self.mirror.path(Family::of(*to), &path));
             paths.extend(path.map(|path| (*to, path)));
         }
         Ok(HostFacts {
@@ -37,6 +38,7 @@ impl Mirror {
         let interface = |index: u32, link: &Link| Interface {
             name: link.name.clone(),
             mtu: link.mtu,
+            mtu_v6: link.mtu_of(Family::V6),
             up: link.up && link.carrier,
             loopback: link.loopback,
             dummy: link.kind.as_deref() == Some("dummy"),
@@ -65,16 +67,16 @@ impl Mirror {
         }
     }
 
-    /// A way that the kernel takes, with the smallest MTU of its links; none if it
-    /// leads into the machine itself or into the overlay.
-    fn path(&self, path: &path::Path) -> Option<Path> {
+    /// A way that the kernel takes to an address of `family`, with the smallest MTU of its
+    /// links; none if it leads into the machine itself or into the overlay.
+    fn path(&self, family: Family, path: &path::Path) -> Option<Path> {
         let links = path.out.iter().map(|index| self.links.get(index));
         let links: Option<Vec<&Link>> = links
             .map(|link| link.filter(|link| !link.loopback && self.is_of_host(link)))
             .collect();
-        let narrowest = links?.into_iter().min_by_key(|link| link.mtu)?;
+        let narrowest = links?.into_iter().min_by_key(|link| link.mtu_of(family))?;
         Some(Path {
-            mtu: path.mtu.unwrap_or(u32::MAX).min(narrowest.mtu),
+            mtu: path.mtu.unwrap_or(u32::MAX).min(narrowest.mtu_of(family)),
             link: narrowest.name.clone(),
         })
     }
@@ -87,6 +89,7 @@ impl Mirror {
 
 #[cfg(test)]
 mod tests {
+    use tweed_netlink::link::Ipv6Settings;
     use tweed_planner::overlay::host::ConnectedRoute;
 
     use super::*;
@@ -141,18 +144,30 @@ mod tests {
             ]
             .into(),
         );
-        let carries = |out: &[u32], mtu| {
+        let carries_of = |family, out: &[u32], mtu| {
             let path = path::Path {
                 out: out.to_vec(),
                 mtu,
             };
-            mirror.path(&path).map(|path| (path.mtu, path.link))
+            mirror.path(family, &path).map(|path| (path.mtu, path.link))
         };
+        let carries = |out: &[u32], mtu| carries_of(Family::V4, out, mtu);
         let some = |mtu, link: &str| Some((mtu, link.to_owned()));
         assert_eq!(carries(&[2], None), some(1500, "eth2"));
         assert_eq!(carries(&[2, 3], None), some(1400, "eth3"));
         assert_eq!(carries(&[2], Some(1300)), some(1300, "eth2"));
         assert_eq!(carries(&[2], Some(9000)), some(1500, "eth2"));
+        let advertised = mirror.links.get(&2).cloned().map(|link| Link {
+            ipv6: Some(Ipv6Settings {
+                mtu: 1450,
+                ..Ipv6Settings::default()
+            }),
+            ..link
+        });
+        mirror.set_links(advertised.into_iter().map(|link| (2, link)).collect());
+        assert_eq!(carries(&[2], None), some(1500, "eth2"));
+        let over_ipv6 = carries_of(Family::V6, &[2], None);
+        assert_eq!(over_ipv6, some(1450, "eth2"));
         assert_eq!(carries(&[1], None), None, "to this machine itself");
         assert_eq!(carries(&[9], None), None, "a link that is not known yet");
         assert_eq!(carries(&[], None), None);

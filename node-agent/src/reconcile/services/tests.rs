@@ -33,6 +33,7 @@ fn host() -> HostFacts {
     let eth0 = Interface {
         name: "eth0".into(),
         mtu: 1500,
+        mtu_v6: 1500,
         up: true,
         loopback: false,
         dummy: false,

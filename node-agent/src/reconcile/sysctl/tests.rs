@@ -37,6 +37,7 @@ fn link(index: u32, name: &str, group: u32, accept_ra: i32) -> (u32, Link) {
             autoconf: 0,
             accept_redirects: 0,
             addr_gen_mode: 1,
+            mtu: 1500,
         }),
         ..Link::default()
     };

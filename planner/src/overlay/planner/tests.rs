@@ -28,6 +28,7 @@ fn host() -> HostFacts {
             Interface {
                 name: "eth0".into(),
                 mtu: 1500,
+                mtu_v6: 1500,
                 up: true,
                 loopback: false,
                 dummy: false,

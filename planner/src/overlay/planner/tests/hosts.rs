@@ -12,6 +12,7 @@ fn link(name: &str, addresses: &[&str]) -> Interface {
     Interface {
         name: name.into(),
         mtu: 1400,
+        mtu_v6: 1400,
         up: true,
         loopback: false,
         dummy: false,
