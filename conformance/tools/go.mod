@@ -13,6 +13,7 @@ tool (
 	github.com/containernetworking/plugins/plugins/meta/bandwidth
 	github.com/containernetworking/plugins/plugins/meta/firewall
 	github.com/containernetworking/plugins/plugins/meta/portmap
+	github.com/containernetworking/plugins/plugins/meta/sbr
 	github.com/containernetworking/plugins/plugins/meta/tuning
 )
 

@@ -277,6 +277,8 @@ impl Expected<'_> {
             let neighbours = &observed.pod_neighbours;
             has_neighbour(neighbours, *gateway, Some(&host_mac), name, found);
         }
+        // A plugin that moves them to another table later (sbr) does not report that in its
+        // result.
         let routes = self.result.routes.iter();
         for route in routes.filter(|route| route.gw.is_some_and(|gw| gateways.contains(&gw))) {
             let dst = route.dst;

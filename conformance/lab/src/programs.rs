@@ -15,6 +15,7 @@ const REFERENCE: &[&str] = &[
     "macvlan",
     "portmap",
     "ptp",
+    "sbr",
     "static",
     "tuning",
 ];

@@ -14,6 +14,7 @@ use crate::observe::link;
 subjects! {
     all: before_portmap, before_bandwidth, before_tuning, before_firewall, before_all_of_them,
         after_loopback, del_cleans_up_after_a_later_plugin_failed;
+    tweed: before_sbr;
 }
 
 fn portmap() -> Value {
@@ -143,6 +144,25 @@ fn before_firewall(fixture: &Fixture) {
     assert_eq!(report.lost(), 0, "{report}");
     fixture.tool().del(&two).unwrap();
     detach(fixture, &one, &first, &before);
+}
+
+/// `sbr` moves the pod's routes into a table of their own, which only packets with the
+/// pod's address look into.
+fn before_sbr(fixture: &Fixture) {
+    let (before, pod) = (fixture.snapshot(), fixture.pod("pod"));
+    let added = attach(fixture, &pod, &[json!({ "type": "sbr" })]);
+    let main = pod.netns().sh("ip route show table main").unwrap();
+    assert_eq!(main.trim(), "");
+    let to = added.address().unwrap();
+    let report = ping(fixture.node.netns(), to, &PingOptions::default());
+    assert_eq!(report.unwrap().lost(), 0);
+    pod.netns().sh("ip route flush table 100").unwrap();
+    let error = fixture.tool().check(&pod).unwrap_err().chain();
+    assert!(
+        error.contains("route 0.0.0.0/0 of eth0 is missing"),
+        "{error}"
+    );
+    detach(fixture, &pod, &added, &before);
 }
 
 fn before_all_of_them(fixture: &Fixture) {

@@ -77,7 +77,7 @@ pub struct Observed {
     pub pod: Option<Link>,
     /// Addresses of the pod's end.
     pub pod_addresses: Vec<Address>,
-    /// Routes of the pod out of its end.
+    /// Routes of the pod out of its end, in every table.
     pub pod_routes: Vec<Route>,
     /// Neighbours on the pod's end.
     pub pod_neighbours: Vec<Neighbour>,

@@ -270,7 +270,7 @@ impl Kernel for LinuxKernel {
         observed.pod = link::by_name(socket, pod)?;
         if let Some(link) = &observed.pod {
             observed.pod_addresses = address::of_link(socket, link.index)?;
-            observed.pod_routes = route::main_of_link(socket, link.index)?;
+            observed.pod_routes = route::of_link(socket, link.index)?;
             observed.pod_neighbours = neighbour::list(socket, link.index)?;
         }
         Ok(observed)
