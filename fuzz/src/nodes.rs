@@ -31,6 +31,7 @@ fn manifest(node: &Node) -> Option<Value> {
         Some(i64::MAX) => "unreadable".into(),
         Some(seconds) => Timestamp::from_second(seconds).ok()?.to_string().into(),
     };
+    let deleted = node.leaving.then_some("2026-11-21T10:00:00Z");
     let addresses = node.addresses.iter();
     let addresses: Vec<Value> = addresses
         .map(|entry| json!({"type": entry.kind, "address": entry.address}))
@@ -42,6 +43,7 @@ fn manifest(node: &Node) -> Option<Value> {
             "name": node.name,
             "uid": node.uid,
             "creationTimestamp": created,
+            "deletionTimestamp": deleted,
             "labels": node.labels,
         },
         "spec": {"podCIDRs": node.pod_cidrs},
