@@ -136,11 +136,17 @@ mod tests {
             (index, link)
         };
         let mut mirror = Mirror::default();
+        let mut advertised = link(4, 1500, false);
+        advertised.1.ipv6 = Some(Ipv6Settings {
+            mtu: 1450,
+            ..Ipv6Settings::default()
+        });
         mirror.set_links(
             [
                 link(1, 65536, true),
                 link(2, 1500, false),
                 link(3, 1400, false),
+                advertised,
             ]
             .into(),
         );
@@ -157,17 +163,9 @@ mod tests {
         assert_eq!(carries(&[2, 3], None), some(1400, "eth3"));
         assert_eq!(carries(&[2], Some(1300)), some(1300, "eth2"));
         assert_eq!(carries(&[2], Some(9000)), some(1500, "eth2"));
-        let advertised = mirror.links.get(&2).cloned().map(|link| Link {
-            ipv6: Some(Ipv6Settings {
-                mtu: 1450,
-                ..Ipv6Settings::default()
-            }),
-            ..link
-        });
-        mirror.set_links(advertised.into_iter().map(|link| (2, link)).collect());
-        assert_eq!(carries(&[2], None), some(1500, "eth2"));
-        let over_ipv6 = carries_of(Family::V6, &[2], None);
-        assert_eq!(over_ipv6, some(1450, "eth2"));
+        assert_eq!(carries(&[4], None), some(1500, "eth4"));
+        let over_ipv6 = carries_of(Family::V6, &[2, 4], None);
+        assert_eq!(over_ipv6, some(1450, "eth4"));
         assert_eq!(carries(&[1], None), None, "to this machine itself");
         assert_eq!(carries(&[9], None), None, "a link that is not known yet");
         assert_eq!(carries(&[], None), None);
