@@ -1,5 +1,6 @@
 //! The link to the other nodes, and the MTU that it leaves for pods.
 
+use tweed_core::family::Family;
 use tweed_core::mtu::{IPV4_MIN, IPV6_MIN, VXLAN_OVER_IPV4, VXLAN_OVER_IPV6};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_netlink::link::{self, Link};
@@ -56,7 +57,7 @@ fn judge(link: &Link, has_vxlan: bool) -> Outcome {
         let message = format!("{name} has an MTU of {mtu}: too little for pods {way}");
         return Err(too_small(message));
     }
-    let left_over_ipv6 = mtu.saturating_sub(over_ipv6);
+    let left_over_ipv6 = link.mtu_of(Family::V6).saturating_sub(over_ipv6);
     if left < IPV6_MIN {
         let message =
             format!("{name} has an MTU of {mtu}: pods get {left} {way}, and cannot have IPv6");
@@ -69,6 +70,8 @@ fn judge(link: &Link, has_vxlan: bool) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use tweed_netlink::link::Ipv6Settings;
+
     use super::super::Level;
     use super::*;
 
@@ -96,5 +99,23 @@ mod tests {
             ..Link::default()
         };
         assert_eq!(Level::of(&judge(&link, false)), Level::Ok);
+    }
+
+    #[test]
+    fn over_ipv6_it_is_what_a_router_advertises() {
+        let link = Link {
+            name: "eth0".to_owned(),
+            mtu: 1500,
+            ipv6: Some(Ipv6Settings {
+                mtu: 1492,
+                ..Ipv6Settings::default()
+            }),
+            ..Link::default()
+        };
+        let said = judge(&link, true).unwrap();
+        assert!(
+            said.contains("pods get 1450 over VXLAN on IPv4, 1422 on IPv6"),
+            "{said}"
+        );
     }
 }
