@@ -107,15 +107,18 @@ fn over_ipv6_the_mtu_is_at_most_what_the_router_advertises() {
     let node = Node::new();
     ip("address add 2001:db8::1/64 dev eth0 nodad");
     node.write_nodes(&[families::node(1), families::node(2)].concat());
-    std::fs::write("/proc/sys/net/ipv6/conf/eth0/mtu", "1492").unwrap();
+    let mtu = "/proc/sys/net/ipv6/conf/eth0/mtu";
+    std::fs::write(mtu, "1492").unwrap();
     let agent = node.start(&["--underlay-family", "ipv6"]);
     agent.ready();
     node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1422");
     assert!(ip("link show tweed.1").contains("mtu 1422"));
+    std::fs::write(mtu, "1460").unwrap();
+    node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1390");
     // Without other nodes, and without a default route, the link itself says so.
     node.write_nodes(&families::node(1));
     agent.passes();
-    node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1422");
+    node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1390");
     agent.stop();
 
     let agent = node.start(&["--underlay-family", "ipv4"]);
