@@ -62,9 +62,7 @@ pub fn loader_is_missing(path: &Path, without: &str) -> Problem {
         path.display()
     );
     unusable(path, message).with_cure(
-        "replace it by a statically linked one, as the releases of the reference plugins have it, \
-         or let the agent see its loader (its pod: mount the loader's folder at the same path, by \
-         the chart's value agentSees)",
+        "replace it by a statically linked one, as the releases of the reference plugins have it",
     )
 }
 

@@ -80,8 +80,9 @@ fn judge_other(path: &Path, name: &str, types: &[&str], calls_ours: bool) -> Out
     if cni_configs::wins(name, CONFLIST) {
         let (kind, path) = (ProblemKind::OtherCniConfig, path.display().to_string());
         let message = format!("{what} comes before {CONFLIST}: the runtime uses it, not tweed's");
-        let cure = "remove it, if pods are to be tweed's; `tweed-install plugins --displace-cni` \
-                    renames it, so that it can be restored";
+        let cure = "remove it, if pods are to be tweed's; `tweed-install host --displace-cni`, or \
+                    on Kubernetes the chart's value displaceCni or the kustomize component \
+                    displace-cni, renames it, so that it can be restored";
         return Err(Problem::new(kind, path, message).with_cure(cure));
     }
     ok(format!(

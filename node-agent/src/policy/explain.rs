@@ -73,6 +73,24 @@ pub fn answer(
     Ok(explained)
 }
 
+/// That there are policies and none is planned yet, as after a restart while a list is
+/// missing: what the kernel has then is of the run before, of which nothing is known.
+#[must_use]
+pub fn unplanned(planner: &PolicyPlanner) -> Option<String> {
+    let (network, cluster) = planner.policies();
+    let is_first = !planner.desired().active && network + cluster > 0;
+    is_first.then(|| rules_before(planner))
+}
+
+/// That what is known now decides nothing, and what is missing.
+fn rules_before(planner: &PolicyPlanner) -> String {
+    let why = match planner.held() {
+        [] => "nothing is planned yet".to_owned(),
+        held => verdict::not_listed(held),
+    };
+    format!("the rules before decide; {why}")
+}
+
 /// Why a packet with these headers, those of the flow's original direction, was dropped.
 #[must_use]
 pub fn dropped(
@@ -86,6 +104,9 @@ pub fn dropped(
             "none".to_owned(),
             "the pod has not been judged yet, so it is isolated".to_owned(),
         ),
+        Some(_) if !planner.knows_policies() || planner.holds_all() => {
+            ("unknown".to_owned(), rules_before(planner))
+        }
         Some(direction) => {
             let port = headers.port().unwrap_or(0);
             let (from, to) = (Endpoint::Address(from), Endpoint::Address(to));

@@ -243,6 +243,40 @@ fn while_a_policy_waits_no_policy_is_blamed_for_a_dropped_packet() {
     }
 }
 
+/// As after a restart: the kernel has the rules of the run before.
+#[test]
+fn before_the_first_plan_nothing_is_said_of_policies() {
+    let mut planner = PolicyPlanner::new("n1");
+    let headers = Headers {
+        source: address(API),
+        destination: address(DB),
+        protocol: TCP,
+        detail: Detail::Ports(1024, 5432),
+    };
+    let said = |planner: &PolicyPlanner| {
+        let found = dropped(planner, &headers, Some(Direction::In));
+        (found.policy, found.rule)
+    };
+    let unknown = |rule: &str| ("unknown".to_owned(), rule.to_owned());
+    let nothing = "the rules before decide; nothing is planned yet";
+    assert_eq!(said(&planner), unknown(nothing));
+    assert_eq!(unplanned(&planner), None);
+    planner.set_nodes(&nodes());
+    for event in [Event::Init, Event::InitApply(only_api()), Event::InitDone] {
+        planner.apply_network_policies(event);
+    }
+    for event in [Event::Init, Event::InitDone] {
+        planner.apply_cluster_network_policies(event);
+    }
+    planner.plan();
+    let text = unplanned(&planner).unwrap();
+    assert!(
+        text.starts_with("the rules before decide; not listed yet: "),
+        "{text}"
+    );
+    assert_eq!(said(&planner), unknown(&text));
+}
+
 #[test]
 fn the_own_node_and_the_own_address_are_never_asked_about() {
     let planner = planner(vec![only_api()]);

@@ -233,6 +233,9 @@ fn explained(index: &PolicyIndex, nodes: &[Node], why: &Why) -> Answer {
     if !index.planner.knows_policies() {
         return failed("it is not known yet whether there are policies");
     }
+    if let Some(unplanned) = explain::unplanned(&index.planner) {
+        return failed(unplanned);
+    }
     match explain::answer(&index.planner, nodes, why) {
         Ok(mut explained) => {
             let unreadable = index.unreadable().map(|(_, problem)| problem.message);
