@@ -37,6 +37,14 @@ pub enum ExplainError {
         /// Its name.
         name: String,
     },
+    /// The pod has succeeded or failed: its address may be another pod's.
+    #[error("pod {namespace}/{name} has ended: no policy sees it any more")]
+    Ended {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
     /// One end has IPv4 only and the other one IPv6 only.
     #[error("the ends have no address family in common")]
     NoCommonFamily,
@@ -163,6 +171,12 @@ impl Index {
                 namespace: namespace.clone(),
                 name: name.clone(),
             })?;
+            if pod.finished {
+                return Err(ExplainError::Ended {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                });
+            }
             addresses.extend(pod.addresses.iter());
         }
         if addresses.is_empty() {

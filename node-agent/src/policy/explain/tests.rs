@@ -331,6 +331,22 @@ fn without_policies_that_is_the_answer_and_what_is_unknown_is_an_error() {
     assert_eq!(families, ExplainError::NoCommonFamily);
 }
 
+/// Its object stays, with the address that another pod may have by now.
+#[test]
+fn a_pod_that_has_ended_is_not_taken_for_whoever_has_its_address() {
+    let mut planner = planner(vec![only_api()]);
+    let job = Pod {
+        finished: true,
+        ..pod("job", WEB)
+    };
+    planner.apply_pods(&PodScope::All, Event::Apply(job));
+    planner.plan();
+    let error = why(&planner, "job", "db", 5432).unwrap_err();
+    assert!(matches!(error, ExplainError::Ended { .. }), "{error}");
+    let error = why(&planner, "web", "job", 80).unwrap_err();
+    assert!(error.to_string().contains("shop/job has ended"), "{error}");
+}
+
 #[test]
 fn a_dropped_packet_names_both_pods_and_the_policy() {
     let planner = planner(vec![only_api()]);
