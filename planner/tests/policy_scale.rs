@@ -383,3 +383,45 @@ fn the_index_of_150000_pods() {
         memory() - before,
     );
 }
+
+/// A policy of one namespace whose rules are each about everything but one address, with a
+/// port of its own. Whoever may write policies can write it.
+#[test]
+#[ignore = "prints figures for a person; it asserts nothing about them"]
+fn rules_of_which_each_has_all_addresses_but_one() {
+    for rules in [250, 500, 1_000, 10_000] {
+        let rule = |number: usize| {
+            let but = IpAddr::from([198, 18, (number >> 8) as u8, number as u8]);
+            Rule {
+                peers: vec![Peer::Block {
+                    cidr: "0.0.0.0/0".to_owned(),
+                    except: vec![format!("{but}/32")],
+                }],
+                ports: vec![Port {
+                    protocol: "TCP".to_owned(),
+                    port: PortMatch::Range(1 + 2 * number as u16, 1 + 2 * number as u16),
+                }],
+            }
+        };
+        let mut planner = planner(0, 1, LOCAL);
+        planner.plan();
+        let before = memory();
+        planner.apply_network_policies(Event::Apply(NetworkPolicy {
+            policy_types: vec!["Ingress".to_owned()],
+            ingress: (0..rules).map(rule).collect(),
+            egress: Vec::new(),
+            ..policy(0)
+        }));
+        let begun = cpu_time();
+        planner.plan();
+        let took = cpu_time() - begun;
+        let desired = planner.desired();
+        println!(
+            "{rules} rules: {took:?}, {} networks, {} exact, {} ranges; {:.0} MiB more",
+            desired.networks.len(),
+            desired.exact.len(),
+            desired.ranges.len(),
+            memory() - before,
+        );
+    }
+}

@@ -164,14 +164,12 @@ impl Class {
         let of_tier = |tier| rules().filter(move |rule| rule.tier == tier);
         let (mut allowed, rest) = tier(bound, of_tier(Tier::Admin), ports, PortSet::all());
         if self.isolated {
-            let mut granted = PortSet::default();
             let counts = |rule: &&ClassRule| bound == Bound::Most || !rule.doubtful;
-            for rule in of_tier(Tier::Network).filter(counts) {
-                granted = granted.union(&rule.ports.of(ports));
-            }
-            if own {
-                granted = PortSet::all();
-            }
+            let counting = of_tier(Tier::Network).filter(counts);
+            let granted = match own {
+                true => PortSet::all(),
+                false => PortSet::union_of(counting.map(|rule| rule.ports.of(ports))),
+            };
             return allowed.union(&granted.intersection(&rest));
         }
         let (accepted, rest) = tier(bound, of_tier(Tier::Baseline), ports, rest);

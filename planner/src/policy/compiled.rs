@@ -7,6 +7,7 @@
 
 mod classify;
 mod identify;
+mod overlaps;
 mod pairs;
 mod problems;
 mod revocation;
@@ -33,18 +34,30 @@ use super::tables::Tables;
 use super::wants::Peers;
 use crate::tables::put;
 use classify::Unlisted;
+use overlaps::MaxCuts;
 
 /// A policy that applies to a local pod.
 #[derive(Debug)]
 struct InForce {
     rules: Rules,
+    /// What its rules would be if their networks could be told apart; none if `rules` are
+    /// all.
+    whole: Option<Rules>,
     /// The numbers of the lists of peers of each rule; none for everybody.
     peers: PerDirection<Vec<Option<Number>>>,
+}
+
+impl InForce {
+    /// Its rules, with networks that may overlap too much.
+    fn whole(&self) -> &Rules {
+        self.whole.as_ref().unwrap_or(&self.rules)
+    }
 }
 
 /// The compiled state.
 #[derive(Debug, Default)]
 pub struct Compiled {
+    max_cuts: MaxCuts,
     /// Whether everything was looked at once.
     started: bool,
     /// Whether a plan was made of it.
@@ -95,6 +108,20 @@ struct Pending {
 }
 
 impl Compiled {
+    /// The state in which nothing was compiled yet.
+    pub fn anew(&self) -> Self {
+        Self {
+            max_cuts: self.max_cuts,
+            ..Self::default()
+        }
+    }
+
+    /// For tests that cannot have so many.
+    #[cfg(test)]
+    pub fn limit_cuts(&mut self, max: usize) {
+        self.max_cuts = MaxCuts(max);
+    }
+
     /// What should be.
     pub fn desired(&self) -> &Desired {
         &self.tables.desired
@@ -153,6 +180,13 @@ impl Compiled {
     /// The policies in force.
     pub fn in_force(&self) -> BTreeSet<PolicyKey> {
         self.in_force.keys().cloned().collect()
+    }
+
+    /// The policies in force whose networks match nothing, because they overlap too much.
+    pub fn without_networks(&self) -> BTreeSet<PolicyKey> {
+        let in_force = self.in_force.iter();
+        let without = in_force.filter(|(_, one)| one.whole.is_some());
+        without.map(|(key, _)| key.clone()).collect()
     }
 
     /// Brings the elements up to date. None if all of them are new.

@@ -7,6 +7,8 @@
 mod cluster;
 mod matching;
 
+use std::collections::BTreeSet;
+
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::network_policy::NetworkPolicy;
 use tweed_core::object::pod::NamedPort;
@@ -17,7 +19,7 @@ pub use cluster::{Cluster, Endpoint};
 use super::desired::Direction;
 use super::end_addresses::EndAddresses;
 use super::local::PolicyKey;
-use matching::Outcome;
+use matching::{Asked, Outcome};
 
 /// A pod as policies see it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -65,6 +67,8 @@ pub struct Policies<'a> {
     pub network: Vec<&'a NetworkPolicy>,
     /// ClusterNetworkPolicies.
     pub cluster: Vec<&'a ClusterNetworkPolicy>,
+    /// Those of which no network can be represented.
+    pub without_networks: BTreeSet<PolicyKey>,
 }
 
 /// Whether a packet passes.
@@ -211,10 +215,18 @@ impl Question<'_> {
             if rules.is_empty() || !matching::is_cluster_subject(policy, self.pod) {
                 continue;
             }
-            self.asked.push(PolicyKey::Cluster(policy.name.clone()));
+            let key = PolicyKey::Cluster(policy.name.clone());
+            let networks = !policies.without_networks.contains(&key);
+            self.asked.push(key);
+            let asked = Asked {
+                direction: self.direction,
+                peer: self.peer,
+                packet: self.packet,
+                networks,
+            };
             let denies_only = !matching::is_understood(policy);
             for (at, rule) in rules.iter().enumerate() {
-                let outcome = matching::cluster_rule(rule, self.direction, self.peer, self.packet);
+                let outcome = matching::cluster_rule(rule, &asked);
                 let decision = || Decision::Rule {
                     policy: PolicyKey::Cluster(policy.name.clone()),
                     rule: at,
@@ -263,7 +275,13 @@ impl Question<'_> {
                 Direction::Out => &policy.egress,
             };
             let known = policy.pod_selector.unknown_operator().is_none();
-            let matches = |rule| matching::network_rule(policy, rule, self.peer, self.packet);
+            let asked = Asked {
+                direction: self.direction,
+                peer: self.peer,
+                packet: self.packet,
+                networks: !policies.without_networks.contains(&key(policy)),
+            };
+            let matches = |rule| matching::network_rule(policy, rule, &asked);
             if known && let Some(rule) = rules.iter().position(matches) {
                 let decision = Decision::Rule {
                     policy: key(policy),

@@ -88,6 +88,7 @@ impl PolicyPlanner {
         let policies = Policies {
             network: network.collect(),
             cluster: cluster.collect(),
+            without_networks: self.compiled.without_networks(),
         };
         let at = |address, direction| match index.fixed(address, source, direction) {
             Some(judgement) => judgement,

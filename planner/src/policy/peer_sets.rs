@@ -213,7 +213,7 @@ impl PeerSets {
 }
 
 /// The addresses of a family that a list has CIDRs for.
-fn ranges(atoms: &BTreeSet<Atom>, family: Family) -> Vec<Range> {
+pub fn ranges(atoms: &BTreeSet<Atom>, family: Family) -> Vec<Range> {
     let mut all = Vec::new();
     for atom in atoms {
         if let Atom::Block(cidr, except) | Atom::PodsIn(cidr, except) = atom

@@ -56,7 +56,7 @@ pub enum Step {
 #[derive(Debug)]
 pub struct PolicyPlanner {
     pub(super) index: Index,
-    compiled: Compiled,
+    pub(super) compiled: Compiled,
     /// Whether a plan was made.
     planned: bool,
     /// What the last attempt to plan lacked.
@@ -191,7 +191,7 @@ impl PolicyPlanner {
         if !self.index.any_policy() {
             self.begins_with = None;
             let was_active = self.compiled.desired().active;
-            self.compiled = Compiled::default();
+            self.compiled = self.compiled.anew();
             let planned = std::mem::replace(&mut self.planned, true);
             return if planned && !was_active {
                 Step::Unchanged

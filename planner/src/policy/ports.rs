@@ -69,6 +69,28 @@ impl PortSet {
         self.merge(other, |a, b| a || b)
     }
 
+    /// What is in any of many.
+    pub fn union_of(sets: impl IntoIterator<Item = Self>) -> Self {
+        let mut all = Self::default();
+        for set in sets {
+            all.others |= set.others;
+            for (into, more) in all.ports.iter_mut().zip(set.ports) {
+                into.extend(more);
+            }
+        }
+        for ports in &mut all.ports {
+            ports.sort_unstable();
+            ports.dedup_by(|next, before| {
+                let touch = u32::from(next.0) <= u32::from(before.1) + 1;
+                if touch {
+                    before.1 = before.1.max(next.1);
+                }
+                touch
+            });
+        }
+        all
+    }
+
     /// What is in both.
     pub fn intersection(&self, other: &Self) -> Self {
         self.merge(other, |a, b| a && b)
@@ -198,6 +220,19 @@ mod tests {
     fn ranges_that_touch_become_one() {
         let set = tcp(1, 5).union(&tcp(6, 9));
         assert_eq!(set, tcp(1, 9));
+    }
+
+    #[test]
+    fn the_union_of_many_is_that_of_each_with_the_next() {
+        let all = [tcp(8, 9), tcp(1, 5), tcp(5, 6), tcp(7, 7), tcp(0, 0)];
+        let all = all.into_iter().chain([
+            PortSet::range(17, 65535, 65535),
+            PortSet::range(17, 3, 65535),
+            PortSet::default(),
+        ]);
+        let one_by_one = all.clone().fold(PortSet::default(), |a, b| a.union(&b));
+        assert_eq!(PortSet::union_of(all), one_by_one);
+        assert!(PortSet::union_of([PortSet::all(), tcp(1, 1)]).is_all());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tweed_core::object::network_policy::PortMatch;
 use tweed_core::object::selector::LabelSelector;
 use tweed_core::text::printable;
 
-use super::desired::PerDirection;
+use super::desired::{DIRECTIONS, PerDirection};
 use super::ports::{PortSet, RulePorts};
 use crate::addresses::parse_cidr;
 use crate::protocols::protocol_number;
@@ -108,12 +108,34 @@ impl Atom {
         matches!(self, Self::Pods(..))
     }
 
+    /// Whether it is a CIDR.
+    pub fn is_network(&self) -> bool {
+        matches!(self, Self::Block(..) | Self::PodsIn(..))
+    }
+
     /// The same as far as it is about pods.
     fn of_pods(&self) -> Self {
         match self {
             Self::Block(cidr, except) => Self::PodsIn(*cidr, except.clone()),
             other => other.clone(),
         }
+    }
+}
+
+impl Rules {
+    /// The same if no network can be represented.
+    pub fn without_networks(mut self) -> Self {
+        let tier = self.tier;
+        for direction in DIRECTIONS {
+            if let Some(rules) = self.rules.get_mut(direction) {
+                let left = std::mem::take(rules).into_iter();
+                rules.extend(left.filter_map(|rule| rule.without_networks(tier)));
+            }
+        }
+        let what =
+            "its networks and those of other rules overlap too much, so that they match nothing";
+        self.unsupported.push(what.to_owned());
+        self
     }
 }
 
@@ -125,6 +147,30 @@ impl Namespaces {
 }
 
 impl Rule {
+    /// The same if no network can be represented; none if it then matches nothing.
+    fn without_networks(mut self, tier: Tier) -> Option<Self> {
+        let Peers::Any(atoms) = &mut self.peers else {
+            return Some(self);
+        };
+        let all = atoms.len();
+        atoms.retain(|atom| !atom.is_network());
+        match (atoms.len() == all, tier, self.action) {
+            (true, ..) => Some(self),
+            (false, Tier::Network, _) => (!atoms.is_empty()).then_some(self),
+            (false, _, Action::Accept) => None,
+            (false, _, Action::Deny | Action::Pass) => Some(Self::denies_everything()),
+        }
+    }
+
+    /// What a rule that denies or passes is taken for if a part of it is not known.
+    fn denies_everything() -> Self {
+        Self {
+            action: Action::Deny,
+            peers: Peers::All,
+            ports: RulePorts::all(),
+        }
+    }
+
     /// A rule of egress as one about numbers of ports and one about names. Names are those
     /// of pods, so the list of peers of the second one says which pods have to be known.
     fn split(self) -> Vec<Self> {

@@ -2,6 +2,7 @@ mod cases;
 mod fixture;
 mod names;
 mod open;
+mod overlaps;
 mod properties;
 mod random;
 mod reuse;

@@ -54,7 +54,7 @@ impl Compiled {
             self.pending.addresses.extend(index.nodes.addresses());
         }
         let networks = changed.values().flat_map(|atoms| atoms.iter());
-        let networks = { networks }.any(|atom| matches!(atom, Atom::Block(..) | Atom::PodsIn(..)));
+        let networks = { networks }.any(Atom::is_network);
         let before = networks.then(|| self.tables.desired.networks.clone());
         if networks {
             self.cut_networks(index);

@@ -1,6 +1,6 @@
 //! Which policies apply to which local pods.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use crate::policy::index::Index;
 use crate::policy::labels::Kind;
 use crate::policy::local::{Known, Local, LocalPod, PolicyKey};
 use crate::policy::pods::PodKey;
+use crate::policy::rules::Rules;
 use crate::policy::wants;
 use crate::store::Touched;
 
@@ -233,20 +234,27 @@ impl Compiled {
         let applied: BTreeSet<&PolicyKey> = locals
             .flat_map(|local| changed.intersection(&local.applied))
             .collect();
-        let mut others = BTreeSet::new();
-        let mut released = Vec::new();
+        let mut wanted: BTreeMap<PolicyKey, Option<Rules>> = BTreeMap::new();
         for key in changed {
             // Its rules follow from the policy alone.
             if applied.contains(key) && self.in_force.contains_key(key) && !touched.may_have(key) {
                 continue;
             }
             let rules = applied.contains(key).then(|| index.rules(key)).flatten();
-            if self.in_force.get(key).map(|one| &one.rules) == rules.as_ref() {
-                continue;
+            if self.in_force.get(key).map(InForce::whole) != rules.as_ref() {
+                wanted.insert(key.clone(), rules);
             }
-            others.insert(key.clone());
-            released.extend(self.in_force.remove(key));
-            if let Some(rules) = rules {
+        }
+        let without_networks = self.limit_overlaps(&mut wanted);
+        let mut others = BTreeSet::new();
+        let mut released = Vec::new();
+        for (key, rules) in wanted {
+            released.extend(self.in_force.remove(&key));
+            if let Some(whole) = rules {
+                let (rules, whole) = match without_networks.contains(&key) {
+                    true => (whole.clone().without_networks(), Some(whole)),
+                    false => (whole, None),
+                };
                 let peers = DIRECTIONS.map(|direction| {
                     let rules = rules.rules.get(direction).iter().flatten();
                     let lists = rules.map(|rule| atoms(&rule.peers));
@@ -256,8 +264,14 @@ impl Compiled {
                 });
                 let [ingress, egress] = peers;
                 let peers = PerDirection { ingress, egress };
-                self.in_force.insert(key.clone(), InForce { rules, peers });
+                let one = InForce {
+                    rules,
+                    whole,
+                    peers,
+                };
+                self.in_force.insert(key.clone(), one);
             }
+            others.insert(key);
         }
         for (address, local) in &self.locals {
             // A policy that changed applies to this one, or did.
@@ -266,6 +280,28 @@ impl Compiled {
             }
         }
         (!others.is_empty(), released)
+    }
+
+    /// The policies that are to match no network, when these have become others or are not in
+    /// force any more. Those in force for which that changes are added to these.
+    fn limit_overlaps(
+        &self,
+        wanted: &mut BTreeMap<PolicyKey, Option<Rules>>,
+    ) -> BTreeSet<PolicyKey> {
+        let stay = self.in_force.iter();
+        let stay = stay.filter(|(key, _)| !wanted.contains_key(key));
+        let mut policies: BTreeMap<_, _> = stay.map(|(key, one)| (key, one.whole())).collect();
+        let new = wanted.iter();
+        policies.extend(new.filter_map(|(key, rules)| Some((key, rules.as_ref()?))));
+        let without_networks = self.too_overlapping(&policies);
+        let differ = self.in_force.iter().filter(|(key, one)| {
+            !wanted.contains_key(key) && one.whole.is_some() != without_networks.contains(key)
+        });
+        let differ: Vec<_> = differ
+            .map(|(key, one)| (key.clone(), Some(one.whole().clone())))
+            .collect();
+        wanted.extend(differ);
+        without_networks
     }
 
     /// Releases the lists of peers of policies. This comes after new ones are in and what

@@ -1,5 +1,6 @@
 //! A whole cluster as plain objects, for questions about packets between its ends.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -50,6 +51,7 @@ impl Cluster {
         Policies {
             network: self.network_policies.iter().collect(),
             cluster: self.cluster_network_policies.iter().collect(),
+            without_networks: BTreeSet::new(),
         }
     }
 

@@ -21,6 +21,16 @@ pub enum Outcome {
     Pass,
 }
 
+/// What a rule is asked.
+pub struct Asked<'a> {
+    pub direction: Direction,
+    /// The other end.
+    pub peer: &'a Party,
+    pub packet: &'a Packet,
+    /// Whether networks of the policy can be represented.
+    pub networks: bool,
+}
+
 /// Whether something matches; none if it cannot be understood.
 type Match = Option<bool>;
 
@@ -67,12 +77,8 @@ pub fn is_understood(policy: &ClusterNetworkPolicy) -> bool {
 }
 
 /// Whether a rule of a NetworkPolicy allows a packet.
-pub fn network_rule(
-    policy: &NetworkPolicy,
-    rule: &network::Rule,
-    peer: &Party,
-    packet: &Packet,
-) -> bool {
+pub fn network_rule(policy: &NetworkPolicy, rule: &network::Rule, asked: &Asked<'_>) -> bool {
+    let Asked { peer, packet, .. } = *asked;
     let is_peer = |one: &network::Peer| match one {
         network::Peer::Pods { namespace, pod } => {
             let Some(other) = &peer.pod else {
@@ -85,7 +91,7 @@ pub fn network_rule(
             there && pod.as_ref().is_none_or(|pod| pod.selects(&other.labels))
         }
         network::Peer::Block { cidr, except } => {
-            in_block(&peer.addresses, cidr, except) == Some(true)
+            asked.networks && in_block(&peer.addresses, cidr, except) == Some(true)
         }
         network::Peer::Unknown(_) => false,
     };
@@ -99,12 +105,7 @@ pub fn network_rule(
 
 /// What a rule of a ClusterNetworkPolicy says of a packet. One with a part that is not
 /// understood says nothing if it accepts, and else denies everything.
-pub fn cluster_rule(
-    rule: &cluster::Rule,
-    direction: Direction,
-    peer: &Party,
-    packet: &Packet,
-) -> Outcome {
+pub fn cluster_rule(rule: &cluster::Rule, asked: &Asked<'_>) -> Outcome {
     let action = match rule.action.as_str() {
         "Accept" => Outcome::Accept,
         "Pass" => Outcome::Pass,
@@ -114,14 +115,14 @@ pub fn cluster_rule(
     let peers = rule
         .peers
         .iter()
-        .map(|one| cluster_peer(one, direction, peer, accepts));
+        .map(|one| cluster_peer(one, asked, accepts));
     let peers = any(peers);
     let protocols = match rule.protocols.is_empty() {
         true => Some(true),
         false => any(rule
             .protocols
             .iter()
-            .map(|one| cluster_protocol(one, packet))),
+            .map(|one| cluster_protocol(one, asked.packet))),
     };
     match (peers, protocols) {
         (Some(true), Some(true)) => action,
@@ -137,8 +138,9 @@ fn any(matches: impl Iterator<Item = Match>) -> Match {
     all.map(|all| all.contains(&true))
 }
 
-fn cluster_peer(one: &cluster::Peer, direction: Direction, peer: &Party, accepts: bool) -> Match {
-    let egress = direction == Direction::Out;
+fn cluster_peer(one: &cluster::Peer, asked: &Asked<'_>, accepts: bool) -> Match {
+    let peer = asked.peer;
+    let egress = asked.direction == Direction::Out;
     match one {
         cluster::Peer::Namespaces(namespaces) => {
             let pod = peer.pod.as_ref();
@@ -157,7 +159,7 @@ fn cluster_peer(one: &cluster::Peer, direction: Direction, peer: &Party, accepts
             understood(nodes)?;
             Some(peer.nodes.iter().any(|labels| nodes.selects(labels)))
         }
-        cluster::Peer::Networks(cidrs) if egress => any(cidrs
+        cluster::Peer::Networks(cidrs) if egress && asked.networks => any(cidrs
             .iter()
             .map(|cidr| in_block(&peer.addresses, cidr, &[]))),
         cluster::Peer::DomainNames(_) if egress && accepts => Some(false),

@@ -89,11 +89,7 @@ fn cluster_rule(direction: Direction, rule: &cluster::Rule, bad: &mut Vec<String
     let peers = cluster_peers(direction, action, &rule.peers, bad);
     let ports = cluster_ports(&rule.protocols, bad);
     let (Some(atoms), Some(ports)) = (peers, ports) else {
-        return (action != Action::Accept).then(|| Rule {
-            action: Action::Deny,
-            peers: Peers::All,
-            ports: RulePorts::all(),
-        });
+        return (action != Action::Accept).then(Rule::denies_everything);
     };
     let matches = !atoms.is_empty() && !ports.is_empty();
     matches.then_some(Rule {

@@ -11,8 +11,9 @@ use tweed_core::object::selector::Labels;
 use tweed_core::object::{Event, Object};
 
 use super::random::{NAMESPACES, cluster_policy, network_policy};
+use super::walk::Flow;
 use crate::dice::Dice;
-use crate::policy::evaluator::Cluster;
+use crate::policy::evaluator::{Cluster, Explanation, Packet, Policies, evaluate};
 use crate::policy::local::{LocalPod, LocalPods};
 use crate::policy::planner::PolicyPlanner;
 use crate::policy::pods::PodScope;
@@ -166,6 +167,22 @@ impl World {
             replace(&mut cluster.cluster_network_policies, cluster_policy(dice));
         }
         Self::new(cluster)
+    }
+
+    /// What the evaluator says, if the same policies have no networks for it as have none for
+    /// the planner.
+    pub fn evaluate(&self, flow: Flow) -> Explanation {
+        let policies = Policies {
+            without_networks: self.planner.compiled.without_networks(),
+            ..self.cluster.policies()
+        };
+        let packet = Packet {
+            from: self.cluster.party(flow.from),
+            to: self.cluster.party(flow.to),
+            protocol: flow.protocol,
+            port: flow.port,
+        };
+        evaluate(&policies, &packet)
     }
 
     /// The store's records: those of the local pods that exist.
