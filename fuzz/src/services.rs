@@ -79,6 +79,7 @@ impl Objects {
             texts.filter_map(|text| text.parse().ok()).collect()
         };
         index.planner.set_node(own);
+        index.planner.set_nodes(&self.nodes);
         index.planner.set_pod_networks(PodNetworks {
             cluster: self.nodes.iter().flat_map(cidrs).collect(),
             own: own.map(cidrs).unwrap_or_default(),
@@ -110,10 +111,11 @@ fn follow<K: ServiceObject>(index: &mut ServiceIndex, before: &[K], after: &[K])
 type Verdict = (Result<Fate, NoServiceFate>, bool, BTreeSet<Endpoint>);
 
 fn verdict(desired: &Desired, source: IpAddr, is_own: bool, key: Frontend) -> Verdict {
-    // Node ports are looked at too: every destination counts as this machine's.
+    // Node ports are looked at too: every destination counts as this machine's, but where no
+    // Service has it.
     let Some(at) = lookup::frontend(desired, key, true) else {
         return (
-            Err(lookup::without(desired, key.address)),
+            Err(lookup::without(desired, key.address, false)),
             false,
             BTreeSet::new(),
         );

@@ -41,6 +41,8 @@ pub struct ServiceReconciler {
     unknown: Effect,
     /// The version of the overlay of which the planner knows where pods are.
     overlay: Option<Version>,
+    /// That of the Nodes whose addresses it knows.
+    nodes: Option<Version>,
     state: TableState,
     /// Whether the kernel serves Services, be it those of an earlier plan or run.
     served: bool,
@@ -80,6 +82,7 @@ impl ServiceReconciler {
                 false => Effect::NewPods,
             },
             overlay: None,
+            nodes: None,
             state: TableState::Unknown,
             served: earlier.served_services,
             earlier: BTreeMap::new(),
@@ -89,8 +92,8 @@ impl ServiceReconciler {
         }
     }
 
-    /// Gives the planner the own Node, once it is known, and where pods are, if that has
-    /// changed. The latter is what `overlay` has in force, and not what the Nodes say: a
+    /// Gives the planner the own Node, once it is known, and the others and where pods are, if
+    /// that has changed. The last is what `overlay` has in force, and not what the Nodes say: a
     /// range that it refuses would make pods of clients from outside.
     pub fn update_nodes(
         &mut self,
@@ -100,6 +103,10 @@ impl ServiceReconciler {
     ) {
         if let Some(own) = cluster.own() {
             index.planner.set_node(Some(own));
+        }
+        if self.nodes != Some(cluster.version()) {
+            self.nodes = Some(cluster.version());
+            index.planner.set_nodes(cluster.nodes());
         }
         let Some(network) = overlay.network() else {
             return;
@@ -339,6 +346,17 @@ fn problem(notice: Notice) -> Problem {
             let name = format!("{}/{}", service.namespace, service.name);
             let text = format!("its session affinity ends after {given} s instead of {wanted} s");
             Problem::new(ProblemKind::ServiceTimeout, name, text)
+        }
+        Notice::Overlap(address, more) => {
+            let text = match more {
+                0 => {
+                    "a ServiceCIDR has this address of a Node: a Service may be given it".to_owned()
+                }
+                _ => format!(
+                    "ServiceCIDRs have this address of a Node, and {more} more: Services may be given them"
+                ),
+            };
+            Problem::new(ProblemKind::ServiceCidrOverlap, address.to_string(), text)
         }
     }
 }

@@ -5,6 +5,8 @@ mod before_network;
 mod dual_stack;
 mod places;
 
+use std::net::TcpListener;
+
 use prometheus_client::encoding::text::encode;
 use tweed_agent::agent::Ending;
 use tweed_agent::services::index::ServiceObject;
@@ -124,6 +126,26 @@ fn a_service_that_comes_changes_and_goes_leads_to_its_endpoints() {
     scene.apply(&[cidrs()]);
     scene.eventually_connects(false);
     agent.ready();
+}
+
+/// By a mistake that the API server takes. Whoever switches Services on must not lose the
+/// nodes by it.
+#[test]
+fn a_service_cidr_that_has_the_nodes_own_addresses_cuts_nobody_off() {
+    let wide = cidrs().replace("10.96.0.0/16", "192.0.0.0/16");
+    let scene = Scene::new(&[wide]);
+    ip("address add 192.0.3.7/32 dev lo");
+    let listen = |address: &str| TcpListener::bind((address, 22)).unwrap();
+    let _listeners = ["192.0.2.1", "192.0.3.7"].map(listen);
+    let agent = scene.node.start(&ON);
+    agent.complains("service-cidr-overlap");
+    agent.serves();
+    for to in ["192.0.2.1:22", "192.0.3.7:22"] {
+        assert!(scene.client.connects_to(to), "from a pod to {to}");
+        assert!(connects(to.parse().unwrap()), "from the node to {to}");
+    }
+    let foreign = run("nft", "list set inet tweed service_foreign4");
+    assert!(foreign.contains("192.0.2.1, 192.0.2.2"), "{foreign}");
 }
 
 #[test]

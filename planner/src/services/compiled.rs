@@ -51,6 +51,8 @@ pub struct Compiled {
     limits: Limits,
     cluster_ips: Counted<IpAddr>,
     foreign: Counted<IpAddr>,
+    /// The addresses of Nodes in the networks of cluster IPs.
+    pub nodes_within: BTreeSet<IpAddr>,
     /// The frontends of UDP of Services that another proxy serves.
     untracked: Counted<Tracked>,
     load_balancers: Counted<IpAddr>,
@@ -111,9 +113,18 @@ impl Compiled {
         self.limits.set_own(tables, own);
     }
 
-    /// The networks of cluster IPs.
-    pub fn set_service_networks(&mut self, networks: &BTreeSet<Span>) {
-        replace!(self.tables, service_networks, *networks);
+    /// The networks of cluster IPs, and which of their addresses Nodes have all the same.
+    pub fn set_service_networks(&mut self, networks: &BTreeSet<Span>, nodes: &BTreeSet<IpAddr>) {
+        let tables = &mut self.tables;
+        replace!(tables, service_networks, *networks);
+        let within = networks
+            .iter()
+            .flat_map(|one| nodes.range(one.first..=one.last));
+        let within: BTreeSet<IpAddr> = within.copied().collect();
+        for (ip, is) in self.foreign.exchange(&self.nodes_within, &within) {
+            put!(tables, foreign, ip, is.then_some(()));
+        }
+        self.nodes_within = within;
     }
 
     /// Plans one Service anew; `None` if it is not known any more.

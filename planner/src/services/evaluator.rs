@@ -347,7 +347,13 @@ impl Cluster {
 
     /// What becomes of a flow to an address without such a port.
     fn without_frontend(&self, flow: &Flow) -> Verdict {
-        let mut foreign = false;
+        if flow.is_local {
+            return Verdict::Pass;
+        }
+        let of_nodes = self.nodes.iter().flat_map(|node| &node.addresses);
+        let mut usable =
+            of_nodes.filter(|one| one.kind == "InternalIP" || one.kind == "ExternalIP");
+        let mut foreign = usable.any(|one| ip(&one.address) == Some(flow.destination));
         for service in &self.services {
             let has = is_in(&service.cluster_ips, flow.destination);
             if has && is_served(service) {

@@ -9,6 +9,7 @@
 //! - nothing is planned before Services, EndpointSlices, ServiceCIDRs and the own Node are
 //!   all known.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tweed_core::object::endpoint_slice::EndpointSlice;
@@ -51,6 +52,8 @@ pub enum Notice {
     /// A Service has affinity with another timeout than it says, since there are too many
     /// different ones: the two, in seconds.
     OtherTimeout(Arc<ServiceName>, u32, u32),
+    /// ServiceCIDRs have addresses of Nodes: the lowest, and how many more there are.
+    Overlap(IpAddr, usize),
 }
 
 /// The planner of Services of one node.
@@ -63,7 +66,7 @@ pub struct ServicePlanner {
     pub(super) compiled: Compiled,
     /// Whether the surroundings have changed since the last plan.
     surroundings_touched: bool,
-    /// Whether the ServiceCIDRs have.
+    /// Whether the ServiceCIDRs, or the addresses of Nodes, have.
     cidrs_touched: bool,
     /// Whether a plan was made.
     pub(super) planned: bool,
@@ -114,6 +117,14 @@ impl ServicePlanner {
         changed
     }
 
+    /// Sets all Nodes: their addresses are reached also where a ServiceCIDR has them. True if
+    /// anything changed.
+    pub fn set_nodes<'a>(&mut self, nodes: impl IntoIterator<Item = &'a Node>) -> bool {
+        let changed = self.surroundings.set_nodes(nodes);
+        self.cidrs_touched |= changed;
+        changed
+    }
+
     /// Sets where pods are: until then nobody counts as one. True if anything changed.
     pub fn set_pod_networks(&mut self, pods: PodNetworks) -> bool {
         // Which endpoints are on this node depends on its own.
@@ -151,7 +162,8 @@ impl ServicePlanner {
         self.compiled.tables.delta = (!first).then(Delta::default);
         if std::mem::take(&mut self.cidrs_touched) {
             let cidrs = self.cidrs.objects().iter().flat_map(|one| &one.cidrs);
-            self.compiled.set_service_networks(&union(cidrs));
+            self.compiled
+                .set_service_networks(&union(cidrs), &self.surroundings.nodes);
         }
         if std::mem::take(&mut self.surroundings_touched) {
             self.compiled
@@ -207,6 +219,12 @@ impl ServicePlanner {
         let timeouts = timeouts.map(|(service, (wanted, given))| {
             Notice::OtherTimeout(service.clone(), *wanted, *given)
         });
-        contested.chain(crowded).chain(timeouts).collect()
+        let nodes = &self.compiled.nodes_within;
+        let overlap = nodes.first();
+        let overlap = overlap.map(|first| Notice::Overlap(*first, nodes.len() - 1));
+        { contested.chain(crowded) }
+            .chain(timeouts)
+            .chain(overlap)
+            .collect()
     }
 }

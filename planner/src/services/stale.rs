@@ -165,7 +165,9 @@ impl FromIterator<(Tracked, Endpoint)> for Former {
 pub struct Judge {
     tracked: BTreeMap<Tracked, Arc<BTreeSet<Endpoint>>>,
     former: Former,
-    /// The addresses of this node at which node ports are, if they are known.
+    /// The addresses of this node, if they are known.
+    local: Option<BTreeSet<IpAddr>>,
+    /// Those at which node ports are.
     node_port_addresses: Option<BTreeSet<IpAddr>>,
     service_networks: BTreeSet<Span>,
     foreign: BTreeSet<IpAddr>,
@@ -185,11 +187,16 @@ impl Judge {
             is_in(&desired.node_port_networks, *address)
                 && !desired.node_port_exceptions.contains(address)
         };
+        let local: Option<BTreeSet<IpAddr>> = addresses.map(|all| all.into_iter().collect());
+        let at = |local: &BTreeSet<IpAddr>| {
+            let at = local.iter().filter(|address| has_node_ports(address));
+            at.copied().collect()
+        };
         Self {
             tracked: desired.tracked.clone(),
             former,
-            node_port_addresses: addresses
-                .map(|addresses| addresses.into_iter().filter(has_node_ports).collect()),
+            node_port_addresses: local.as_ref().map(at),
+            local,
             service_networks: desired.service_networks.clone(),
             foreign: desired.foreign.clone(),
             untracked: desired.untracked.clone(),
@@ -242,7 +249,12 @@ impl Judge {
             let endpoints = self.former.0.get(&frontend);
             endpoints.is_some_and(|endpoints| endpoints.contains(&flow.answered_by))
         };
-        frontends().any(had) || is_in(&self.service_networks, address)
+        let is_local = || {
+            self.local
+                .as_ref()
+                .is_some_and(|all| all.contains(&address))
+        };
+        frontends().any(had) || (is_in(&self.service_networks, address) && !is_local())
     }
 }
 

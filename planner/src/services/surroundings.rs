@@ -34,6 +34,8 @@ pub struct Surroundings {
     pub pods: PodNetworks,
     /// This Node.
     pub own: Own,
+    /// The addresses of all Nodes.
+    pub nodes: BTreeSet<IpAddr>,
 }
 
 /// What of this Node counts; nothing before it is known.
@@ -49,18 +51,22 @@ pub struct Own {
 
 impl Own {
     fn read(node: &Node) -> Self {
-        let of_kind = |kind: &'static str| {
-            let of_kind = node.addresses.iter().filter(move |one| one.kind == kind);
-            of_kind.filter_map(|one| address(&one.address))
-        };
-        let usable = || of_kind("InternalIP").chain(of_kind("ExternalIP"));
-        let first = |family| usable().find(|ip| Family::of(*ip) == family);
+        let first = |family| usable(node).find(|ip| Family::of(*ip) == family);
         Self {
             zone: node.labels.get(ZONE_LABEL).cloned().unwrap_or_default(),
-            addresses: usable().collect(),
+            addresses: usable(node).collect(),
             primary: FAMILIES.into_iter().filter_map(first).collect(),
         }
     }
+}
+
+/// The addresses of a Node that packets can be sent to, its InternalIPs first.
+fn usable(node: &Node) -> impl Iterator<Item = IpAddr> {
+    let of_kind = |kind: &'static str| {
+        let of_kind = node.addresses.iter().filter(move |one| one.kind == kind);
+        of_kind.filter_map(|one| address(&one.address))
+    };
+    of_kind("InternalIP").chain(of_kind("ExternalIP"))
 }
 
 impl Surroundings {
@@ -71,6 +77,14 @@ impl Surroundings {
         let changed = self.own != read;
         self.own = read;
         first || changed
+    }
+
+    /// Sets all Nodes. True if anything changed.
+    pub fn set_nodes<'a>(&mut self, nodes: impl IntoIterator<Item = &'a Node>) -> bool {
+        let addresses = nodes.into_iter().flat_map(usable).collect();
+        let changed = self.nodes != addresses;
+        self.nodes = addresses;
+        changed
     }
 
     /// Sets where pods are. True if anything changed.

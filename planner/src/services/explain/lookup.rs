@@ -170,9 +170,12 @@ pub fn allowed(desired: &Desired, limit: Number) -> impl Iterator<Item = &Span> 
     spans.map(|(_, span)| span)
 }
 
-/// What becomes of a flow without a frontend.
-pub fn without(desired: &Desired, to: IpAddr) -> NoServiceFate {
-    if desired.cluster_ips.contains(&to) {
+/// What becomes of a flow without a frontend; `is_local` says whether this machine has the
+/// address.
+pub fn without(desired: &Desired, to: IpAddr, is_local: bool) -> NoServiceFate {
+    if is_local {
+        NoServiceFate::Untouched
+    } else if desired.cluster_ips.contains(&to) {
         NoServiceFate::Rejected
     } else if within(&desired.service_networks, to) && !desired.foreign.contains(&to) {
         NoServiceFate::Dropped

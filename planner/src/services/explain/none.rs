@@ -35,7 +35,7 @@ impl Answer<'_> {
     /// Why no Service has a destination.
     pub(super) fn no_service(&mut self, key: Frontend, is_local: bool) -> NoService {
         let desired = self.planner.desired();
-        let fate = lookup::without(desired, key.address);
+        let fate = lookup::without(desired, key.address, is_local);
         let reason = match fate {
             NoServiceFate::Rejected => self.no_such_port(&key, "the cluster IP", |spec| {
                 !spec.not_ours && spec.cluster_ips.contains(&key.address)

@@ -21,7 +21,7 @@ fn verdict(planner: &ServicePlanner, flow: &Flow) -> Verdict {
         port: flow.port,
     };
     let Some(at) = lookup::frontend(desired, key, flow.is_local) else {
-        return match lookup::without(desired, flow.destination) {
+        return match lookup::without(desired, flow.destination, flow.is_local) {
             NoServiceFate::Rejected => Verdict::Reject,
             NoServiceFate::Dropped => Verdict::Drop,
             NoServiceFate::Untouched => Verdict::Pass,

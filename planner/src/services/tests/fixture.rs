@@ -168,6 +168,7 @@ pub fn planner(cluster: &Cluster) -> ServicePlanner {
         planner.apply_service_cidrs(event);
     }
     planner.set_node(own_node(cluster));
+    planner.set_nodes(&cluster.nodes);
     planner.set_pod_networks(cluster.pods.clone());
     planner
 }

@@ -178,7 +178,15 @@ fn slice(dice: &mut Dice, name: &str) -> EndpointSlice {
 }
 
 fn cidrs(dice: &mut Dice) -> Vec<ServiceCidr> {
-    let all = ["10.96.0.0/16", "10.96.0.0/24", "fd00:96::/112", "none"];
+    // Some have addresses of Nodes.
+    let all = [
+        "10.96.0.0/16",
+        "10.96.0.0/24",
+        "fd00:96::/112",
+        "192.0.2.0/24",
+        "2001:db8::/32",
+        "none",
+    ];
     vec![ServiceCidr {
         name: "kubernetes".to_owned(),
         cidrs: some(dice, &all, 3),
@@ -285,6 +293,7 @@ impl World {
                     cluster.nodes.push(some_node(dice));
                 }
                 planner.set_node(own_node(cluster));
+                planner.set_nodes(&cluster.nodes);
             }
             10 => {
                 cluster.pods = pods(dice);

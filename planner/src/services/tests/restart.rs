@@ -14,7 +14,7 @@ use super::walk::{check, without_numbers};
 use crate::dice::Dice;
 use crate::services::desired::{Desired, Endpoint, Group, Number, Part, affinity_key, both_scopes};
 use crate::services::evaluator::Cluster;
-use crate::services::{KnownNumbers, KnownSlots, ServicePlanner, Step};
+use crate::services::{KnownNumbers, KnownSlots, Notice, ServicePlanner, Step};
 
 /// A planner of the next run for these objects.
 fn next_run(cluster: &Cluster, old: &ServicePlanner) -> ServicePlanner {
@@ -85,7 +85,9 @@ proptest! {
             }
         }
         // Of two Services with one frontend, either may get its numbers.
-        prop_assume!(world.planner.notices().is_empty());
+        let notices = world.planner.notices();
+        let of_services = |one: &Notice| !matches!(one, Notice::Overlap(..));
+        prop_assume!(!notices.iter().any(of_services));
         // A port that shares its groups with another one of its name, and has lost its number
         // to a third one, is not found again by its own frontends. No API server lets such a
         // Service through.

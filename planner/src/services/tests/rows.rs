@@ -10,8 +10,14 @@ use super::fixture::{
     planner, pods, send, service, slice, texts, verdict,
 };
 use super::walk::walk;
-use crate::services::evaluator::Verdict;
-use crate::services::{ServicePlanner, Step};
+use crate::services::evaluator::{Cluster, Flow, Verdict};
+use crate::services::{Notice, ServicePlanner, Step};
+
+fn planned(cluster: &Cluster) -> ServicePlanner {
+    let mut planner = planner(cluster);
+    planner.plan();
+    planner
+}
 
 #[test]
 fn a_cluster_ip_masquerades_all_but_pods() {
@@ -87,6 +93,35 @@ fn an_address_that_no_service_has_is_dropped_and_one_of_another_proxy_passes() {
     assert_eq!(verdict(&cluster, &flow("10.96.0.9", 80)), Verdict::Drop);
     assert_eq!(verdict(&cluster, &flow("10.96.0.7", 80)), Verdict::Pass);
     assert_eq!(verdict(&cluster, &flow("10.97.0.9", 80)), Verdict::Pass);
+}
+
+/// The API server takes such a range. What nodes say to each other has to arrive.
+#[test]
+fn nodes_are_reached_where_a_service_cidr_has_their_addresses() {
+    let mut cluster = cluster(vec![], vec![]);
+    assert!(planned(&cluster).notices().is_empty());
+    cluster.cidrs.push(ServiceCidr {
+        name: "wide".to_owned(),
+        cidrs: texts(&["192.0.2.0/24"]),
+    });
+    assert_eq!(
+        verdict(&cluster, &own(flow("192.0.2.2", 22))),
+        Verdict::Pass
+    );
+    assert_eq!(verdict(&cluster, &at_node(22)), Verdict::Pass);
+    let also_here = Flow {
+        is_local: true,
+        ..flow("192.0.2.99", 22)
+    };
+    assert_eq!(verdict(&cluster, &also_here), Verdict::Pass);
+    assert_eq!(verdict(&cluster, &flow("192.0.2.99", 22)), Verdict::Drop);
+    let notices = planned(&cluster).notices();
+    let address = "192.0.2.1".parse().unwrap();
+    assert_eq!(notices, [Notice::Overlap(address, 1)]);
+    let mut planner = planned(&cluster);
+    planner.set_nodes(&[]);
+    planner.plan();
+    assert!(planner.desired().foreign.is_empty() && planner.notices().is_empty());
 }
 
 #[test]

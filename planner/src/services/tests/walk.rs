@@ -86,7 +86,9 @@ fn look_up<K: Ord>(
 
 fn without_target(desired: &Desired, flow: &Flow) -> Verdict {
     let to = flow.destination;
-    if desired.cluster_ips.contains(&to) {
+    if flow.is_local {
+        Verdict::Pass
+    } else if desired.cluster_ips.contains(&to) {
         Verdict::Reject
     } else if within(&desired.service_networks, to) && !desired.foreign.contains(&to) {
         Verdict::Drop

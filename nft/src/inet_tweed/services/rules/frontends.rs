@@ -169,13 +169,16 @@ pub(super) fn not_here(words: &Words) -> Chain {
     regular(name, vec![CLEAR.to_owned()])
 }
 
-/// The flows that have no target.
+/// The flows that have no target. Where a network of cluster IPs has addresses of this node
+/// by mistake it is reached at them nevertheless.
 pub(super) fn unknown(Words { ip, digit, .. }: &Words) -> Chain {
     let rules = vec![
-        format!("{ip} daddr @service_cluster_ips{digit} goto service_reject"),
+        format!(
+            "{ip} daddr @service_cluster_ips{digit} fib daddr type != local goto service_reject"
+        ),
         format!(
             "{ip} daddr @service_networks{digit} {ip} daddr != @service_foreign{digit} \
-             counter name {UNKNOWN} drop"
+             fib daddr type != local counter name {UNKNOWN} drop"
         ),
     ];
     regular(format!("service_unknown{digit}"), rules)
