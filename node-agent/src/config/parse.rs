@@ -104,10 +104,14 @@ pub(crate) fn absolute(text: &str) -> Result<PathBuf, &'static str> {
     path.filter(|path| path.is_absolute()).ok_or(NOT_ABSOLUTE)
 }
 
-/// A log filter, checked and kept as text.
+/// A log filter, checked and kept as text. White space around directives, by which
+/// `tracing-subscriber` 0.3.23 takes the wrong part of a directive or panics, is left out.
 pub(super) fn log_level(text: &str) -> Result<String, String> {
-    let why = match EnvFilter::try_new(text) {
-        Ok(_) if !text.trim().is_empty() => return Ok(text.to_owned()),
+    let directives = text.split(',').map(str::trim);
+    let directives: Vec<&str> = directives.filter(|one| !one.is_empty()).collect();
+    let filter = directives.join(",");
+    let why = match EnvFilter::try_new(&filter) {
+        Ok(_) if !filter.is_empty() => return Ok(filter),
         Ok(_) => "empty".to_owned(),
         Err(error) => error.to_string(),
     };

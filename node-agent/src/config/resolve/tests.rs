@@ -120,6 +120,18 @@ fn a_node_s_address_can_stand_before_the_port_whatever_its_family() {
     }
 }
 
+/// White space before a directive made `tracing-subscriber` panic, or refuse it.
+#[test]
+fn a_log_filter_may_have_white_space_between_its_directives() {
+    for (typed, expected) in [
+        (" info, tweed_watch=debug ,", "info,tweed_watch=debug"),
+        ("\t-\u{4840}\u{3000}=off", "-\u{4840}\u{3000}=off"),
+    ] {
+        let flags = Flags::try_parse_from(["tweed-agent", "--log-level", typed]).unwrap();
+        assert_eq!(flags.log_level, expected, "{typed:?}");
+    }
+}
+
 #[test]
 fn a_pod_is_told_where_the_api_server_is_if_its_service_may_not_work_yet() {
     let config = resolve("--api-server https://[2001:db8::1]:6443").unwrap();
@@ -221,5 +233,6 @@ refusals! {
     api_server_beside_nodes: "--nodes a --api-server https://a" => "--api-server", "cannot be used with";
     backend_unknown: "--backend ipip" => "--backend", "cross-subnet";
     log_level_unknown: "--log-level loud=louder" => "--log-level", "not a log filter";
+    log_level_of_commas: "--log-level ,," => "--log-level", "empty";
     two_sources: "--nodes a --kubeconfig b" => "--nodes <FILE>", "cannot be used with";
 }
