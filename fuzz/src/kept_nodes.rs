@@ -1,5 +1,7 @@
 //! `nodes.jsonl`, in which the agent keeps the Nodes for its next start.
 
+use std::collections::BTreeSet;
+
 use tweed_agent::kept_nodes::format::{FORMAT, Header, parse, text};
 
 /// Nodes that are used are written and read back the same, and the own Node is one of
@@ -12,6 +14,7 @@ pub fn check(input: &[u8]) {
         boot_id: "boot".to_owned(),
         node: "alpha".to_owned(),
         source: "/etc/tweed/nodes.yaml".to_owned(),
+        authorities: BTreeSet::new(),
     });
     let expected = Header {
         format: FORMAT,

@@ -193,11 +193,13 @@ impl KeptNodes {
     /// What the Nodes belong to now. The source is asked each time: a kubeconfig
     /// may have come to name another server.
     async fn header(&self) -> Result<Header, String> {
+        let source = self.config.source.identity().await?;
         Ok(Header {
             format: FORMAT,
             boot_id: self.boot_id.clone(),
             node: self.config.overlay.node_name.clone(),
-            source: self.config.source.identity().await?,
+            source: source.name,
+            authorities: source.authorities,
         })
     }
 }

@@ -9,8 +9,10 @@ mod flags;
 mod parse;
 mod resolve;
 
+use std::collections::BTreeSet;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use sha2::{Digest as _, Sha256};
 use tweed_core::family::Family;
 use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes, Mtu};
 use tweed_watch::client::Access;
@@ -76,17 +78,40 @@ pub enum SourceConfig {
     File(PathBuf),
 }
 
+/// What tells a source from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceIdentity {
+    /// The URL of the API server, or the path of the file.
+    pub name: String,
+    /// The SHA-256 of each certificate of which one has to have signed the API server's, as
+    /// hex digits. While a cluster changes its authority it has the old one and the new one.
+    pub authorities: BTreeSet<String>,
+}
+
 impl SourceConfig {
-    /// What tells this source from another: the URL of the API server, or the path
-    /// of the file.
+    /// What tells this source from another.
     ///
     /// # Errors
     /// Why it is not known which API server it is.
-    pub async fn identity(&self) -> Result<String, String> {
-        match self {
-            Self::File(path) => Ok(path.display().to_string()),
-            Self::Kubernetes(access) => access.server().await.map_err(|error| error.to_string()),
-        }
+    pub async fn identity(&self) -> Result<SourceIdentity, String> {
+        let access = match self {
+            Self::File(path) => {
+                return Ok(SourceIdentity {
+                    name: path.display().to_string(),
+                    authorities: BTreeSet::new(),
+                });
+            }
+            Self::Kubernetes(access) => access,
+        };
+        let server = access.server().await.map_err(|error| error.to_string())?;
+        let digest = |certificate: &Vec<u8>| {
+            let digest = Sha256::digest(certificate);
+            digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        };
+        Ok(SourceIdentity {
+            name: server.url,
+            authorities: server.authorities.iter().map(digest).collect(),
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The content of the file in which the Nodes are kept: a [`Header`], then a line for
 //! each change. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,10 @@ pub struct Header {
     pub node: String,
     /// The API server or the file that described the Nodes.
     pub source: String,
+    /// Which certificates that API server's may be signed with: the URL may be the same in
+    /// another cluster. Empty where none are given, and in files of older versions.
+    #[serde(default)]
+    pub authorities: BTreeSet<String>,
 }
 
 /// A line after the header.
@@ -63,6 +67,9 @@ pub enum Unusable {
     /// Its Nodes came from another API server or file.
     #[error("it is of another source: {0}")]
     OtherSource(String),
+    /// Its Nodes came from an API server of another cluster.
+    #[error("it is of another cluster, whose API server {0} had another certificate authority")]
+    OtherCluster(String),
     /// The own Node is not among its Nodes.
     #[error("it lacks the own Node")]
     NoOwnNode,
@@ -134,6 +141,10 @@ fn check(header: Header, expected: &Header) -> Result<(), Unusable> {
     }
     if header.source != expected.source {
         return Err(Unusable::OtherSource(header.source));
+    }
+    let known = !header.authorities.is_empty() && !expected.authorities.is_empty();
+    if known && header.authorities.is_disjoint(&expected.authorities) {
+        return Err(Unusable::OtherCluster(header.source));
     }
     Ok(())
 }

@@ -199,6 +199,54 @@ fn a_file_of_something_else_is_not_used() {
     assert_eq!(fixture.next(), ["a", "me"]);
 }
 
+/// `kubeadm reset` and a join of another cluster, without a boot in between: in a pod the URL
+/// of the API server is the same. A cluster that changes its authority has two for a time.
+#[test]
+fn a_file_of_another_cluster_with_the_same_url_is_not_used() {
+    let header = |authorities: &[&str]| Header {
+        format: FORMAT,
+        boot_id: "boot".to_owned(),
+        node: "me".to_owned(),
+        source: "https://10.96.0.1/".to_owned(),
+        authorities: authorities.iter().map(|one| (*one).to_owned()).collect(),
+    };
+    for (written, read, is_used) in [
+        (&["a"][..], &["a"][..], true),
+        (&["a"], &["b"], false),
+        (&["a"], &["a", "b"], true),
+        (&["a", "b"], &["b"], true),
+        (&[], &["b"], true),
+        (&["a"], &[], true),
+    ] {
+        let text = text(&header(written), vec![node("me")]).unwrap();
+        let nodes = parse(&text, &header(read));
+        assert_eq!(nodes.is_ok(), is_used, "{written:?} {read:?}");
+    }
+    let (old, new) = (kubeconfig("a"), kubeconfig("b"));
+    let identity = |kubeconfig: &tempfile::TempDir| {
+        let path = kubeconfig.path().join("kubeconfig");
+        let line = format!("--node-name me --kubeconfig {}", path.display());
+        let source = config::of_line(&line).source;
+        Fixture::new().runtime.block_on(source.identity()).unwrap()
+    };
+    let (old, new) = (identity(&old), identity(&new));
+    assert_eq!(old.name, new.name);
+    assert_eq!((old.authorities.len(), new.authorities.len()), (1, 1));
+    assert_ne!(old.authorities, new.authorities);
+}
+
+/// A folder with a kubeconfig of a cluster with an authority of its own.
+fn kubeconfig(authority: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = rcgen::generate_simple_self_signed([authority.to_owned()]).unwrap();
+    fs::write(folder.path().join("ca.crt"), authority.cert.pem()).unwrap();
+    let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+        clusters: [{name: c, cluster: {server: 'https://10.96.0.1', certificate-authority: ca.crt}}]\n\
+        users: [{name: c, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: c}}]\n";
+    fs::write(folder.path().join("kubeconfig"), text).unwrap();
+    folder
+}
+
 #[test]
 fn a_damaged_or_incomplete_file_is_not_used() {
     let fixture = Fixture::new();

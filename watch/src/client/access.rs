@@ -31,6 +31,16 @@ pub enum Access {
     },
 }
 
+/// What tells an API server from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Its URL. In a pod it is mostly the same in every cluster.
+    pub url: String,
+    /// The certificates, in DER, of which one has to have signed its own; empty where those
+    /// of the machine's store count, or none.
+    pub authorities: Vec<Vec<u8>>,
+}
+
 /// A client of kube, and the URL of its server for messages.
 pub(crate) struct Connection {
     pub(super) client: Client,
@@ -44,13 +54,16 @@ impl fmt::Debug for Connection {
 }
 
 impl Access {
-    /// The URL of the server, as the kubeconfig or the environment names it now.
+    /// The server, as the kubeconfig or the environment names it now.
     ///
     /// # Errors
     /// The kubeconfig or the service account's files cannot be used.
-    pub async fn server(&self) -> Result<String, Failure> {
+    pub async fn server(&self) -> Result<Server, Failure> {
         let (config, _) = self.read().await?;
-        Ok(config.cluster_url.to_string())
+        Ok(Server {
+            url: config.cluster_url.to_string(),
+            authorities: config.root_cert.unwrap_or_default(),
+        })
     }
 
     /// When the kubeconfig was last changed; none where there is no such file.

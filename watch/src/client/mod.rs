@@ -20,7 +20,7 @@ use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt as _;
 use prost::bytes::Bytes;
 
-pub use access::Access;
+pub use access::{Access, Server};
 pub use failure::Failure;
 pub use http::Uri;
 pub use objects::{Request, timestamp, timestamp_now};
