@@ -15,7 +15,7 @@ use tweed_watch::client::ApiClient;
 use crate::agent::{self, Ending};
 use crate::config::{Config, Flags, MetricsAuth, SourceConfig, host_name};
 use crate::serve::{http, metrics::Metrics, process_metrics, review::Reviewer};
-use crate::serve::{status::StatusBoard, tls::Identity};
+use crate::serve::{status::StatusBoard, tls::Identity, watchdog::Watchdog};
 use crate::sources::{ManifestFile, Sources};
 use crate::{logging, report::Recorder, tasks::Tasks};
 
@@ -139,6 +139,16 @@ async fn run_over(
         tasks.spawn("the HTTP server", server);
         let noticing = notice_loop(Arc::clone(&board), stop.clone());
         tasks.spawn("the task that notices a loop that has stopped", noticing);
+        match Watchdog::asked_for(|name| std::env::var_os(name), std::process::id()) {
+            Ok(None) => {}
+            Ok(Some(watchdog)) => {
+                let telling = watchdog.run(Arc::clone(&board), stop.clone());
+                tasks.spawn("the task that tells systemd's watchdog", telling);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "NOTIFY_SOCKET cannot be used for systemd's watchdog");
+            }
+        }
         if let Some(client) = client {
             let recorder = Recorder::new(&config.overlay.node_name, client, Arc::clone(&board));
             tasks.spawn(

@@ -3,7 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::File;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Output};
+use std::time::Duration;
+
+/// Maximum time for what takes milliseconds on a machine that is not busy.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Asked at run time: the wrapper around rustc is a shell, which does not pass
 /// on variables with a `-` in their name.
@@ -85,4 +90,40 @@ fn a_log_that_cannot_be_written_is_no_reason_to_panic() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let status = command.stderr(full).status().unwrap();
     assert_eq!(status.code(), Some(1), "{status}");
+}
+
+/// As systemd starts it for a unit with `WatchdogSec`. The agent has a network namespace of
+/// its own, and no Nodes.
+#[test]
+fn systemd_s_watchdog_hears_that_the_loop_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let listener = UnixDatagram::bind(path("notify")).unwrap();
+    listener.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut command = Command::new("unshare");
+    command.arg("--net").arg(program().get_program());
+    for (flag, value) in [
+        ("--node-name", "a".to_owned()),
+        ("--nodes", path("nodes.yaml")),
+        ("--run-dir", path("run")),
+        ("--cni-conf-dir", path("net.d")),
+        ("--cni-bin-dir", path("bin")),
+    ] {
+        command.args([flag, &value]);
+    }
+    command.env("NOTIFY_SOCKET", path("notify"));
+    command.env("WATCHDOG_USEC", "20000");
+    let log = File::create(path("log")).unwrap();
+    let mut agent = command.stderr(log).spawn().unwrap();
+    let heard = [(); 3].map(|()| {
+        let mut message = [0; 64];
+        let length = listener.recv(&mut message);
+        length.map(|length| String::from_utf8_lossy(&message[..length]).into_owned())
+    });
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    let log = std::fs::read_to_string(path("log")).unwrap();
+    for message in heard {
+        assert_eq!(message.ok().as_deref(), Some("WATCHDOG=1"), "{log}");
+    }
 }

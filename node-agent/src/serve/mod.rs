@@ -14,7 +14,8 @@
 //! With `--services on` load balancers and dashboards find in [`services`] what kube-proxy
 //! has for them.
 //!
-//! Programs on the node ask on a socket of their own, in [`agent_socket`].
+//! Programs on the node ask on a socket of their own, in [`agent_socket`]. systemd is told by
+//! [`watchdog`] what kubelet asks `/healthz`.
 
 pub mod agent_socket;
 mod connections;
@@ -30,3 +31,4 @@ pub mod status;
 mod testing;
 pub mod tls;
 pub mod watch_silence;
+pub mod watchdog;
