@@ -1,6 +1,7 @@
 //! Why policies allow or deny a flow: the planner's explanation in the words of
 //! `policy why` and of the drop log.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use tweed_core::agent_socket::why::{End, Explained, Flow, Held, Side, Verdict, Why};
@@ -70,7 +71,20 @@ pub fn answer(
     for end in [&from, &to] {
         explained.hints.extend(hint(planner, nodes, end));
     }
+    explained
+        .hints
+        .extend(unsupported(planner, &explained.flows));
     Ok(explained)
+}
+
+/// What of the policies that were asked cannot be carried out.
+fn unsupported(planner: &PolicyPlanner, flows: &[Flow]) -> Vec<String> {
+    let sides = flows.iter().flat_map(|flow| [&flow.egress, &flow.ingress]);
+    let asked: BTreeSet<&String> = sides.flat_map(|side| &side.policies).collect();
+    let problems = planner.problems().iter();
+    let of_these = problems.filter(|problem| asked.contains(&problem.object));
+    let texts = of_these.map(|problem| format!("{}: {}", problem.object, problem.message));
+    texts.take(MAX_NAMED).collect()
 }
 
 /// That there are policies and none is planned yet, as after a restart while a list is

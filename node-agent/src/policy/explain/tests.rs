@@ -187,6 +187,19 @@ fn an_allowed_flow_names_the_rule_and_the_node_that_decides_the_other_end() {
 }
 
 #[test]
+fn what_a_policy_says_in_vain_is_a_hint() {
+    let mut policy = only_api();
+    policy.ingress[0]
+        .peers
+        .push(Peer::Unknown("service".to_owned()));
+    let planner = planner(vec![policy]);
+    let hints = |to| why(&planner, "web", to, 5432).unwrap().hints;
+    let in_vain = "NetworkPolicy shop/db: not all of this policy can be carried out: peer service";
+    assert_eq!(hints("db"), [in_vain]);
+    assert!(!hints("api").iter().any(|hint| hint == in_vain));
+}
+
+#[test]
 fn a_pod_that_is_not_known_yet_is_isolated() {
     let planner = planner(vec![only_api()]);
     let explained = why(&planner, "web", "10.244.1.9", 80).unwrap();
