@@ -41,6 +41,9 @@ const TWEED: &str = "tweed";
 /// Reference plugins that are chained if they are present.
 const CHAINED: [&str; 2] = ["portmap", "bandwidth"];
 
+/// Maximum time for which the first config waits for a plugin that is late with its answer.
+const LATE_LIMIT: Duration = Duration::from_secs(30);
+
 /// What the plugin has to know of this node once it carries traffic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeNetwork {
@@ -64,6 +67,10 @@ pub struct Publisher {
     policy_wait: Option<Duration>,
     boot_id: String,
     plugins: Plugins,
+    /// When the first config began to wait for a plugin that is late.
+    late_since: Option<Instant>,
+    /// For how long it waits at most.
+    late_limit: Duration,
     /// The network as it was last published: `agent.json` shows it while
     /// reconciling fails.
     network: Option<NodeNetwork>,
@@ -91,6 +98,12 @@ impl Publisher {
                 .filter(|wait| config.policy == Policy::On && !wait.is_zero()),
             boot_id,
             plugins: Plugins::default(),
+            late_since: None,
+            // A single run does not come back to it.
+            late_limit: match config.once {
+                true => Duration::ZERO,
+                false => LATE_LIMIT,
+            },
             network: None,
             last: LastState::default(),
             services: Served::default(),
@@ -146,7 +159,10 @@ impl Publisher {
         problems.extend(cni_configs::problems(&self.conf_dir, CONFLIST));
         let notes = problems::of_loopback(&self.bin_dir);
         board.set_notes(Reporter::Publish, notes.into_iter().collect());
-        let may_write = self.was_ready() || board.ready_but_for(Reporter::Publish);
+        let late = self.waits_for_late(&answers, Instant::now());
+        let is_ready = || board.ready_but_for(Reporter::Publish) && late.is_none();
+        let may_write = self.was_ready() || is_ready();
+        problems.extend(late);
         if let Some(network) = network.filter(|_| may_write) {
             problems.extend(self.let_pods_in(network, &answers, metrics).err());
         }
@@ -231,6 +247,26 @@ impl Publisher {
             Some((*name, versions?))
         };
         answers.iter().filter_map(answered).collect()
+    }
+
+    /// The first config of a boot waits for a plugin that would be chained and is late with its
+    /// answer, for the same reason: on a machine that has just started everything is late.
+    fn waits_for_late(
+        &mut self,
+        answers: &[(&'static str, Answer)],
+        now: Instant,
+    ) -> Option<Problem> {
+        if self.was_ready() {
+            return None;
+        }
+        let earlier = self.earlier_conflist();
+        let mut late = answers
+            .iter()
+            .filter(|(name, answer)| CHAINED.contains(name) && matches!(answer, Answer::Late(_)));
+        let (name, _) = late.find(|(name, _)| earlier.versions_of(name).is_none())?;
+        let since = *self.late_since.get_or_insert(now);
+        let waits = now.saturating_duration_since(since) < self.late_limit;
+        waits.then(|| problems::waits_for(&self.bin_dir.join(name), self.late_limit))
     }
 
     /// What the config says that is there; nothing if there is none, or another kind of file.

@@ -2,10 +2,14 @@
 //! each is run with VERSION, once for each file.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{
+    self,
+    ErrorKind::{NotADirectory, NotFound, PermissionDenied},
+};
 use std::os::unix::{fs::MetadataExt as _, process::ExitStatusExt as _};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
-use std::{io, process::Stdio};
 
 use futures::future::join_all;
 use nix::libc::{ENOEXEC, SIGKILL};
@@ -88,15 +92,21 @@ impl Plugins {
     /// longer than one. An answer is kept while the file is the same.
     pub(super) async fn ask(&mut self, paths: &[PathBuf]) -> Vec<Answer> {
         let mut questions = Vec::new();
+        let mut unreadable = BTreeMap::new();
         for path in paths {
             match stamp(path) {
-                None => drop(self.asked.remove(path)),
-                Some(file) if self.known(path, file).is_some() => {}
-                Some(file) => questions.push(question(path, file, self.limit)),
+                Ok(None) => drop(self.asked.remove(path)),
+                Ok(Some(file)) if self.known(path, file).is_some() => {}
+                Ok(Some(file)) => questions.push(question(path, file, self.limit)),
+                Err(error) => drop(unreadable.insert(path, error)),
             }
         }
         self.asked.extend(join_all(questions).await);
-        paths.iter().map(|path| self.answer(path)).collect()
+        let answer = |path: &PathBuf| match unreadable.get(path) {
+            Some(error) => Answer::Late(format!("cannot look at it: {error}")),
+            None => self.answer(path),
+        };
+        paths.iter().map(answer).collect()
     }
 
     fn answer(&self, path: &Path) -> Answer {
@@ -118,7 +128,7 @@ async fn question(path: &Path, file: Stamp, limit: Duration) -> (PathBuf, Asked)
     let (answer, again) = match timeout(limit, run_version(path)).await {
         Ok(Ok(versions)) => (Answer::Versions(versions), None),
         Ok(Err(error)) if error.may_pass() => late(error.to_string()),
-        Ok(Err(AskError::Run(error))) if error.kind() == io::ErrorKind::NotFound => {
+        Ok(Err(AskError::Run(error))) if error.kind() == NotFound => {
             (Answer::NoLoader, Some(ASK_AGAIN))
         }
         Ok(Err(error)) if error.is_denial() && file.mode & ANY_EXECUTE != 0 => {
@@ -142,17 +152,23 @@ impl Asked {
 }
 
 /// What is at `path`, through symbolic links: a plugin is replaced when what its link leads to
-/// is.
-fn stamp(path: &Path) -> Option<Stamp> {
-    let metadata = std::fs::metadata(path)
-        .ok()
-        .filter(std::fs::Metadata::is_file)?;
-    Some(Stamp {
+/// is. None if there is no file.
+///
+/// # Errors
+/// Why it is not known whether there is one.
+fn stamp(path: &Path) -> io::Result<Option<Stamp>> {
+    let metadata = match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => metadata,
+        Ok(_) => return Ok(None),
+        Err(error) if [NotFound, NotADirectory].contains(&error.kind()) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok(Some(Stamp {
         inode: metadata.ino(),
         size: metadata.size(),
         mode: metadata.mode(),
         modified: (metadata.mtime(), metadata.mtime_nsec()),
-    })
+    }))
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -169,7 +185,6 @@ impl AskError {
     /// Whether the machine lacked something, such as memory or processes, and the plugin may
     /// be a good one.
     fn may_pass(&self) -> bool {
-        use io::ErrorKind::{NotFound, PermissionDenied};
         match self {
             Self::Answer(_) => false,
             Self::Killed => true,
@@ -180,7 +195,7 @@ impl AskError {
 
     /// Whether the agent may not run it.
     fn is_denial(&self) -> bool {
-        matches!(self, Self::Run(error) if error.kind() == io::ErrorKind::PermissionDenied)
+        matches!(self, Self::Run(error) if error.kind() == PermissionDenied)
     }
 }
 
@@ -295,6 +310,22 @@ mod tests {
             assert_eq!(ask(&mut plugins, &path).await, versions(&["1.1.0"]));
             std::fs::remove_file(&path).unwrap();
             assert_eq!(ask(&mut plugins, &path).await, Answer::Missing);
+        });
+    }
+
+    /// An error of the disk, or of a share that is not there for a moment, removes no plugin.
+    #[test]
+    fn a_plugin_that_cannot_be_looked_at_is_late_and_not_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("portmap");
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        runtime().block_on(async {
+            let answer = ask(&mut Plugins::default(), &path).await;
+            assert!(matches!(&answer, Answer::Late(why) if why.contains("cannot look at it")));
+            let beside_a_file = path.with_file_name("file").join("portmap");
+            std::fs::write(path.with_file_name("file"), "").unwrap();
+            let answer = ask(&mut Plugins::default(), &beside_a_file).await;
+            assert_eq!(answer, Answer::Missing);
         });
     }
 

@@ -40,6 +40,15 @@ pub(super) fn of_plugins(
     answers.iter().filter_map(problem).collect()
 }
 
+/// The first config waits until a plugin has answered, at most for `limit`.
+pub(super) fn waits_for(path: &Path, limit: std::time::Duration) -> Problem {
+    let seconds = limit.as_secs();
+    let text = format!(
+        "it has not said yet which CNI versions it supports; the CNI config waits for it, at most for {seconds} s"
+    );
+    Problem::new(ProblemKind::Starting, path.display().to_string(), text)
+}
+
 /// What follows if the agent cannot ask a plugin for its versions.
 fn without(name: &str) -> &'static str {
     match name {

@@ -173,8 +173,14 @@ fn a_chained_plugin_that_answers_late_stays_in_the_chain_until_it_is_gone() {
     const PATIENT: u64 = 60_000;
     const HANGS: &str = "exec sleep 60";
     plugin(&portmap, HANGS);
-    node.publish(&mut with_limit(100), Some(&network(1450)));
+    let mut first = with_limit(100);
+    node.publish(&mut first, Some(&network(1450)));
+    assert!(!node.path(CONFIG).exists() && !node.path("run/ready").exists());
+    assert_eq!(node.kinds()[0], "starting", "{:?}", node.kinds());
+    first.late_limit = Duration::ZERO;
+    node.publish(&mut first, Some(&network(1450)));
     assert!(!chained().0, "it has never answered");
+    assert!(node.board.status(Instant::now()).ready());
     plugin(&portmap, "");
     node.publish(&mut with_limit(PATIENT), Some(&network(1450)));
     let before = chained();

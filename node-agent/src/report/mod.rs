@@ -148,6 +148,9 @@ impl Recorder {
                 if let Some(event) = event {
                     plan.policy_event_refused(event, refusal.as_deref(), now);
                 }
+                if let Write::Event(event) = write {
+                    plan.event_failed(event, now);
+                }
                 if event.is_some() && refusal.is_some() {
                     // The next Event may be taken.
                     attempts.succeeded();

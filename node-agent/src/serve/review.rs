@@ -170,9 +170,12 @@ impl Reviewer {
                 Ok(verdict)
             }
             failed => {
+                // Who may no longer ask cannot know whether the token is still good.
+                let is_refusal = matches!(&failed, Ok(Err(failure)) if failure.is_refusal());
                 if let Ok(Err(failure)) = failed {
                     self.report(Some(failure));
                 }
+                let known = known.filter(|_| !is_refusal);
                 known.map(|_| Verdict::Allowed).ok_or(NotReviewed)
             }
         }

@@ -48,6 +48,8 @@ struct Series {
     /// Occurrences since the last write.
     unwritten: i32,
     written: Option<Written>,
+    /// When it was last tried in vain, if it was not written after that.
+    failed_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -98,10 +100,12 @@ impl EventPlan {
         }
     }
 
-    /// The next Event that is due.
+    /// The next Event that is due. One that was tried in vain leaves a turn to each other one:
+    /// where there is a quota, a new Event is refused and the renewal of one is not.
     pub fn due(&self, now: Instant) -> Option<EventWrite> {
         let due = |series: &Series| series.due_at().is_some_and(|at| at <= now);
-        let (reason, series) = self.series.iter().find(|(_, series)| due(series))?;
+        let due = self.series.iter().filter(|(_, series)| due(series));
+        let (reason, series) = due.min_by_key(|(_, series)| series.failed_at)?;
         let written = series.written.as_ref();
         Some(EventWrite {
             reason: reason.clone(),
@@ -120,11 +124,19 @@ impl EventPlan {
     pub fn written(&mut self, event: &EventWrite, count: i32, now: Instant) {
         if let Some(series) = self.series.get_mut(&event.reason) {
             series.unwritten = 0;
+            series.failed_at = None;
             series.written = Some(Written {
                 at: now,
                 message: event.message.clone(),
                 count,
             });
+        }
+    }
+
+    /// `event` could not be written.
+    pub fn failed(&mut self, event: &EventWrite, now: Instant) {
+        if let Some(series) = self.series.get_mut(&event.reason) {
+            series.failed_at = Some(now);
         }
     }
 
@@ -270,6 +282,32 @@ mod tests {
         assert!(due.message.starts_with("second (a)"), "{}", due.message);
         assert!(due.message.contains("1 more"), "{}", due.message);
         assert_eq!(due.count, Some(1));
+    }
+
+    #[test]
+    fn an_event_that_is_refused_leaves_a_turn_to_each_other_one() {
+        let mut node = Node::new();
+        // By name this one is the first.
+        node.observe(0, &["none"]);
+        node.plan.came_up(node.start);
+        let reason = |node: &Node, seconds| {
+            let due = node.plan.due(node.at(seconds));
+            due.map(|event| (event.reason.clone(), event))
+        };
+        let (first, refused) = reason(&node, 5).unwrap();
+        node.plan.failed(&refused, node.at(5));
+        let (second, written) = reason(&node, 6).unwrap();
+        assert_eq!(
+            (first.as_str(), second.as_str()),
+            ("NoPodCidr", condition::UP)
+        );
+        node.plan.failed(&written, node.at(6));
+        assert_eq!(reason(&node, 7).unwrap().0, "NoPodCidr");
+        node.plan.failed(&refused, node.at(7));
+        let (third, written) = reason(&node, 8).unwrap();
+        node.plan.written(&written, 1, node.at(8));
+        assert_eq!(third, condition::UP);
+        assert_eq!(node.write(9), no_pod_cidr(1));
     }
 
     #[test]

@@ -203,6 +203,11 @@ impl Plan {
         self.events.written(event, count, now);
     }
 
+    /// The Event could not be written.
+    pub fn event_failed(&mut self, event: &EventWrite, now: Instant) {
+        self.events.failed(event, now);
+    }
+
     /// The Event exists at the API server, or its policy does not.
     pub fn policy_event_written(&mut self, event: &PolicyEvent, now: Instant) {
         self.policy_events.written(event, now);

@@ -238,6 +238,12 @@ async fn without_an_api_server_only_who_was_allowed_lately_reads_on() {
     *api.refuse.lock().unwrap() = Some(StatusCode::SERVICE_UNAVAILABLE);
     let silent = guarded.get_as("reader").await;
     assert!(silent.starts_with("HTTP/1.1 200 "), "{silent}");
+    // The token may have been taken back: without the right to ask nobody knows.
+    *api.refuse.lock().unwrap() = Some(StatusCode::FORBIDDEN);
+    let refused = guarded.get_as("reader").await;
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    *api.refuse.lock().unwrap() = None;
+    guarded.get_as("reader").await;
     api.task.abort();
     let _ = (&mut api.task).await;
     for (token, expected) in [

@@ -188,6 +188,9 @@ impl Servers {
     }
 }
 
+/// Maximum number of ports with a problem of their own.
+const MAX_SHOWN: usize = 20;
+
 /// The ports that cannot be listened on, and why.
 struct Failures {
     board: Arc<StatusBoard>,
@@ -204,15 +207,27 @@ impl Failures {
 
     fn set(&self, port: u16, failure: Option<io::Error>) {
         let mut by_port = self.by_port.lock().unwrap_or_else(PoisonError::into_inner);
+        let failure = failure.map(|error| error.to_string());
+        if by_port.get(&port) == failure.as_ref() {
+            return;
+        }
         match failure {
-            Some(error) => by_port.insert(port, error.to_string()),
+            Some(error) => by_port.insert(port, error),
             None => by_port.remove(&port),
         };
-        let problems = by_port.iter().map(|(port, error)| {
-            let message = format!("cannot listen on the healthCheckNodePort {port}: {error}");
-            Problem::new(ProblemKind::ServiceHealthPort, port.to_string(), message)
-        });
-        let problems = problems.collect();
+        let problem = |port: String, message| {
+            let message = format!("cannot listen on the healthCheckNodePort {message}");
+            Problem::new(ProblemKind::ServiceHealthPort, port, message)
+        };
+        // Before a hand-over kube-proxy has all of them. A report of each at every change
+        // would cost the square of their number.
+        let shown = by_port.iter().take(MAX_SHOWN);
+        let shown =
+            shown.map(|(port, error)| problem(port.to_string(), format!("{port}: {error}")));
+        let more = by_port.len().saturating_sub(MAX_SHOWN);
+        let more =
+            (more > 0).then(|| problem("others".to_owned(), format!("of {more} more Services")));
+        let problems = shown.chain(more).collect();
         // Under the lock, so that of two reports the later one comes last.
         self.board
             .report(Reporter::ServiceHealthPorts, problems, Instant::now());

@@ -301,3 +301,35 @@ fn a_port_that_is_taken_is_reported_and_had_once_it_is_free() {
         }
     });
 }
+
+/// While kube-proxy has the ports each is tried every second.
+#[test]
+fn many_ports_that_are_taken_are_few_problems_and_the_same_failure_is_no_news() {
+    let board = Arc::new(StatusBoard::new(Instant::now()));
+    let failures = Failures::new(&board);
+    let taken = || Some(io::Error::from(io::ErrorKind::AddrInUse));
+    let shown = || {
+        let problems = board.status(Instant::now()).problems;
+        let of_ports = |one: &Problem| one.kind == ProblemKind::ServiceHealthPort;
+        let problems = problems.into_iter().filter(of_ports);
+        let objects = problems.map(|one| (one.object, one.message));
+        objects.collect::<BTreeMap<String, String>>()
+    };
+    for port in 1..=25 {
+        failures.set(port, taken());
+    }
+    assert_eq!(shown().len(), MAX_SHOWN + 1);
+    assert!(shown()["others"].contains("5 more"), "{:?}", shown());
+    let mut changes = board.changes();
+    changes.mark_unchanged();
+    failures.set(7, taken());
+    failures.set(99, None);
+    assert!(!changes.has_changed().unwrap());
+    for port in 1..=20 {
+        failures.set(port, None);
+    }
+    assert_eq!(
+        shown().into_keys().collect::<Vec<_>>(),
+        ["21", "22", "23", "24", "25"]
+    );
+}
