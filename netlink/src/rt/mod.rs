@@ -4,6 +4,7 @@
 pub mod address;
 pub mod fdb;
 pub mod link;
+mod link_data;
 pub mod neighbour;
 mod notification;
 pub mod path;
@@ -30,7 +31,7 @@ impl Protocol for Rtnetlink {
     type Message = RouteNetlinkMessage;
 
     fn decodable(message: &[u8]) -> Cow<'_, [u8]> {
-        texts::with_valid_texts(message)
+        link_data::without_foreign_data(texts::with_valid_texts(message))
     }
 }
 

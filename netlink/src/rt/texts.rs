@@ -9,8 +9,8 @@ use std::{borrow::Cow, ops::Range, str};
 use crate::answer::NLMSG_HEADER;
 
 // Of include/uapi/linux/rtnetlink.h.
-const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
+pub(super) const RTM_NEWLINK: u16 = 16;
+pub(super) const RTM_DELLINK: u16 = 17;
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_NEWRULE: u16 = 32;
@@ -25,6 +25,8 @@ const IFA_LABEL: u16 = 3;
 const FRA_IIFNAME: u16 = 3;
 const FRA_OIFNAME: u16 = 17;
 
+/// Bytes of an attribute before its value.
+pub(super) const ATTRIBUTE_HEADER: usize = 4;
 /// Flags in an attribute's kind (`NLA_F_NESTED`, `NLA_F_NET_BYTEORDER`).
 const KIND_FLAGS: u16 = 0xc000;
 
@@ -64,22 +66,29 @@ pub(super) fn with_valid_texts(message: &[u8]) -> Cow<'_, [u8]> {
 
 /// Replaces what is not UTF-8 in the texts among the attributes in `range`.
 fn replace_in(message: &mut Cow<'_, [u8]>, mut range: Range<usize>, texts: &Texts) {
-    while let (Some(length), Some(kind)) = (
-        number_at(message, range.start),
-        number_at(message, range.start + 2),
-    ) {
-        let value = range.start + 4..range.start + usize::from(length);
-        if value.start > value.end || value.end > range.end {
-            return;
-        }
-        let kind = kind & !KIND_FLAGS;
-        range.start += usize::from(length).next_multiple_of(4);
+    while let Some((kind, value)) = next_attribute(message, &mut range) {
         if texts.lists.contains(&kind) {
             replace_in(message, value, texts);
         } else if texts.kinds.contains(&kind) && str::from_utf8(&message[value.clone()]).is_err() {
             make_valid(&mut message.to_mut()[value]);
         }
     }
+}
+
+/// The kind and the place of the value of the first attribute in `range`, which then begins
+/// after it; none if there is no whole one.
+pub(super) fn next_attribute(
+    message: &[u8],
+    range: &mut Range<usize>,
+) -> Option<(u16, Range<usize>)> {
+    let length = usize::from(number_at(message, range.start)?);
+    let kind = number_at(message, range.start + 2)? & !KIND_FLAGS;
+    let value = range.start + ATTRIBUTE_HEADER..range.start + length;
+    if value.start > value.end || value.end > range.end {
+        return None;
+    }
+    range.start += length.next_multiple_of(4);
+    Some((kind, value))
 }
 
 fn make_valid(mut text: &mut [u8]) {
@@ -92,7 +101,7 @@ fn make_valid(mut text: &mut [u8]) {
     }
 }
 
-fn number_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub(super) fn number_at(bytes: &[u8], at: usize) -> Option<u16> {
     let bytes = bytes.get(at..)?.first_chunk::<2>()?;
     Some(u16::from_ne_bytes(*bytes))
 }

@@ -349,14 +349,11 @@ fn problem(notice: Notice) -> Problem {
         }
         Notice::Overlap(address, more) => {
             let text = match more {
-                0 => {
-                    "a ServiceCIDR has this address of a Node: a Service may be given it".to_owned()
-                }
-                _ => format!(
-                    "ServiceCIDRs have this address of a Node, and {more} more: Services may be given them"
-                ),
+                0 => format!("they have the address {address} of a Node"),
+                _ => format!("they have the address {address} of a Node, and {more} more"),
             };
-            Problem::new(ProblemKind::ServiceCidrOverlap, address.to_string(), text)
+            let text = format!("{text}: a Service may be given it");
+            Problem::new(ProblemKind::ServiceCidrOverlap, "ServiceCIDRs", text)
         }
     }
 }

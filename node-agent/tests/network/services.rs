@@ -144,8 +144,10 @@ fn a_service_cidr_that_has_the_nodes_own_addresses_cuts_nobody_off() {
         assert!(scene.client.connects_to(to), "from a pod to {to}");
         assert!(connects(to.parse().unwrap()), "from the node to {to}");
     }
-    let foreign = run("nft", "list set inet tweed service_foreign4");
-    assert!(foreign.contains("192.0.2.1, 192.0.2.2"), "{foreign}");
+    let networks = run("nft", "list set inet tweed service_networks4");
+    for part in ["192.0.0.0-192.0.2.0", "192.0.2.3-192.0.255.255"] {
+        assert!(networks.contains(part), "{networks}");
+    }
 }
 
 #[test]

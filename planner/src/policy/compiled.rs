@@ -26,7 +26,7 @@ use super::identities::Identities;
 use super::index::Index;
 use super::labels::Kind;
 use super::local::{Local, LocalPod, LocalPods, PolicyKey};
-use super::peer_sets::{Networks, PeerSets};
+use super::peer_sets::{Fingerprints, Networks, PeerSets};
 use super::pods::PodScope;
 use super::profiles::Profiles;
 use super::rules::{Peers as RulePeers, Rules};
@@ -34,7 +34,7 @@ use super::tables::Tables;
 use super::wants::Peers;
 use crate::tables::put;
 use classify::Unlisted;
-use overlaps::MaxCuts;
+use overlaps::{MaxCost, WithoutNetworks};
 
 /// A policy that applies to a local pod.
 #[derive(Debug)]
@@ -57,7 +57,9 @@ impl InForce {
 /// The compiled state.
 #[derive(Debug, Default)]
 pub struct Compiled {
-    max_cuts: MaxCuts,
+    max_cost: MaxCost,
+    without_networks: WithoutNetworks,
+    fingerprints: Fingerprints,
     /// Whether everything was looked at once.
     started: bool,
     /// Whether a plan was made of it.
@@ -111,15 +113,15 @@ impl Compiled {
     /// The state in which nothing was compiled yet.
     pub fn anew(&self) -> Self {
         Self {
-            max_cuts: self.max_cuts,
+            max_cost: self.max_cost,
             ..Self::default()
         }
     }
 
-    /// For tests that cannot have so many.
+    /// For tests that cannot have so many networks.
     #[cfg(test)]
-    pub fn limit_cuts(&mut self, max: usize) {
-        self.max_cuts = MaxCuts(max);
+    pub fn limit_cost(&mut self, own: usize, joint: usize) {
+        self.max_cost = MaxCost { own, joint };
     }
 
     /// What should be.

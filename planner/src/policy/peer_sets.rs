@@ -2,6 +2,7 @@
 //! an address is in is all that rules can tell of it, so that is its identity.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -252,13 +253,27 @@ fn anchor(namespaces: &Namespaces, pod: &LabelSelector) -> Anchor {
     }
 }
 
-/// Disjoint ranges of addresses of one family, with the lists that each is in.
+/// A number for each list, and their sum for a set of lists. It is drawn anew in each process:
+/// nobody can make two sets with one sum.
+#[derive(Debug, Default)]
+pub struct Fingerprints(RandomState);
+
+impl Fingerprints {
+    /// That of the list with this number.
+    pub fn of(&self, list: usize) -> u128 {
+        let half = |which: u8| u128::from(self.0.hash_one((list, which)));
+        (half(0) << 64) | half(1)
+    }
+}
+
+/// Disjoint ranges of addresses of one family, with the lists that each is in. Equal lists of
+/// lists are one.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Networks(Vec<(Range, Arc<[Number]>)>);
 
 impl Networks {
     /// Cuts overlapping ranges into disjoint ones.
-    pub fn new(family: Family, sets: &[(Number, Vec<Range>)]) -> Self {
+    pub fn new(family: Family, sets: &[(Number, Vec<Range>)], fingerprints: &Fingerprints) -> Self {
         let mut bounds: Vec<(u128, bool, Number)> = Vec::new();
         for (id, ranges) in sets {
             for (first, last) in ranges {
@@ -271,22 +286,28 @@ impl Networks {
         bounds.sort_unstable();
         let mut all: Vec<(Range, Arc<[Number]>)> = Vec::new();
         let mut within: BTreeSet<Number> = BTreeSet::new();
+        let mut fingerprint = 0u128;
+        let mut known: HashMap<u128, Arc<[Number]>> = HashMap::new();
         let mut at = 0;
         while let Some((first, ..)) = bounds.get(at).copied() {
             while let Some((bound, begins, id)) = bounds.get(at).copied()
                 && bound == first
             {
+                let of_list = fingerprints.of(id as usize);
                 if begins {
                     within.insert(id);
+                    fingerprint = fingerprint.wrapping_add(of_list);
                 } else {
                     within.remove(&id);
+                    fingerprint = fingerprint.wrapping_sub(of_list);
                 }
                 at += 1;
             }
             let next = bounds.get(at).map(|(bound, ..)| bound - 1);
             let last = next.unwrap_or(addresses::highest(family));
             if !within.is_empty() {
-                let within = within.iter().copied().collect();
+                let one = known.entry(fingerprint);
+                let within = one.or_insert_with(|| within.iter().copied().collect());
                 push(&mut all, (first, last), within);
             }
         }
@@ -310,13 +331,13 @@ impl Networks {
 }
 
 /// Appends a range; one with the same lists as its neighbour becomes part of that.
-fn push(all: &mut Vec<(Range, Arc<[Number]>)>, range: Range, within: Arc<[Number]>) {
+fn push(all: &mut Vec<(Range, Arc<[Number]>)>, range: Range, within: &Arc<[Number]>) {
     if let Some((before, same)) = all.last_mut()
         && before.1 + 1 == range.0
-        && *same == within
+        && Arc::ptr_eq(same, within)
     {
         before.1 = range.1;
         return;
     }
-    all.push((range, within));
+    all.push((range, Arc::clone(within)));
 }

@@ -170,6 +170,15 @@ impl RulePorts {
         }
     }
 
+    /// How many ranges of ports it has; everything counts as one.
+    pub fn count(&self) -> usize {
+        let fixed = match self.fixed.is_all() {
+            true => 1,
+            false => self.fixed.ranges().count(),
+        };
+        fixed + self.named.len()
+    }
+
     /// Whether it can match nothing, whatever the destination.
     pub fn is_empty(&self) -> bool {
         self.fixed.is_empty() && self.named.is_empty()

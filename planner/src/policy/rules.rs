@@ -123,6 +123,17 @@ impl Atom {
 }
 
 impl Rules {
+    /// Whether any rule names networks.
+    pub fn has_networks(&self) -> bool {
+        DIRECTIONS.into_iter().any(|direction| {
+            let mut rules = self.rules.get(direction).iter().flatten();
+            rules.any(|rule| match &rule.peers {
+                Peers::All => false,
+                Peers::Any(atoms) => atoms.iter().any(Atom::is_network),
+            })
+        })
+    }
+
     /// The same if no network can be represented.
     pub fn without_networks(mut self) -> Self {
         let tier = self.tier;

@@ -19,7 +19,7 @@ use super::registry::Known;
 use super::slice::Entry;
 use super::spec::Spec;
 use super::stale;
-use super::surroundings::{Own, Surroundings};
+use super::surroundings::{Own, ServiceNetworks, Surroundings};
 use super::tables::{Tables, put, replace};
 
 /// What a Service has contributed.
@@ -51,7 +51,7 @@ pub struct Compiled {
     limits: Limits,
     cluster_ips: Counted<IpAddr>,
     foreign: Counted<IpAddr>,
-    /// The addresses of Nodes in the networks of cluster IPs.
+    /// The addresses of Nodes that ServiceCIDRs have.
     pub nodes_within: BTreeSet<IpAddr>,
     /// The frontends of UDP of Services that another proxy serves.
     untracked: Counted<Tracked>,
@@ -113,18 +113,15 @@ impl Compiled {
         self.limits.set_own(tables, own);
     }
 
-    /// The networks of cluster IPs, and which of their addresses Nodes have all the same.
-    pub fn set_service_networks(&mut self, networks: &BTreeSet<Span>, nodes: &BTreeSet<IpAddr>) {
+    /// Where cluster IPs are. A node whose address a Service was given is reached at all other
+    /// ports.
+    pub fn set_service_networks(&mut self, found: ServiceNetworks) {
         let tables = &mut self.tables;
-        replace!(tables, service_networks, *networks);
-        let within = networks
-            .iter()
-            .flat_map(|one| nodes.range(one.first..=one.last));
-        let within: BTreeSet<IpAddr> = within.copied().collect();
-        for (ip, is) in self.foreign.exchange(&self.nodes_within, &within) {
-            put!(tables, foreign, ip, is.then_some(()));
-        }
-        self.nodes_within = within;
+        replace!(tables, service_networks, found.networks);
+        self.nodes_within = found.nodes;
+        let ips = self.cluster_ips.iter().copied();
+        let ips: BTreeSet<IpAddr> = ips.filter(|ip| !self.nodes_within.contains(ip)).collect();
+        replace!(tables, cluster_ips, ips);
     }
 
     /// Plans one Service anew; `None` if it is not known any more.
@@ -297,6 +294,7 @@ impl Compiled {
         };
         let tables = &mut self.tables;
         for (ip, is) in (self.cluster_ips).exchange(&*ips(old, false), &*ips(new, false)) {
+            let is = is && !self.nodes_within.contains(&ip);
             put!(tables, cluster_ips, ip, is.then_some(()));
         }
         for (ip, is) in self.foreign.exchange(&*ips(old, true), &*ips(new, true)) {

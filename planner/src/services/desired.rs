@@ -32,10 +32,10 @@
 //!    pod of another node and the endpoint is not on this one: for the latter they know
 //!    this node's pod CIDRs.
 //!
-//! A flow without a target is not touched if its destination is a local address, which
-//! networks of cluster IPs may have by mistake; else rejected if that is in
-//! [`Desired::cluster_ips`], whatever its protocol; else dropped if it is in
-//! [`Desired::service_networks`] and not in [`Desired::foreign`]; else not touched.
+//! A flow without a target is rejected if its destination is in [`Desired::cluster_ips`],
+//! whatever its protocol; else dropped if it is in [`Desired::service_networks`], not in
+//! [`Desired::foreign`] and no local address, which ServiceCIDRs may have by mistake; else
+//! not touched.
 //!
 //! What changes for one endpoint is a slot of its group and what says how many there are:
 //! the target of each frontend that leads to the group, or [`Desired::groups`] for one with
@@ -313,12 +313,12 @@ pub struct Desired {
     pub allowed: BTreeSet<(Number, Span)>,
     /// Limits that this node itself passes, whichever address it uses.
     pub open_to_node: BTreeSet<Number>,
-    /// The cluster IPs of all Services: their other ports are rejected.
+    /// The cluster IPs of all Services, but for those that Nodes have too: their other ports
+    /// are rejected.
     pub cluster_ips: BTreeSet<IpAddr>,
-    /// The networks of cluster IPs. Spans never overlap.
+    /// The networks of cluster IPs without addresses of Nodes. Spans never overlap.
     pub service_networks: BTreeSet<Span>,
-    /// The cluster IPs of Services that another proxy serves, and the addresses that Nodes
-    /// have in the networks of cluster IPs.
+    /// The cluster IPs of Services that another proxy serves.
     pub foreign: BTreeSet<IpAddr>,
     /// The networks of the cluster's pods. Spans never overlap.
     pub pod_networks: BTreeSet<Span>,

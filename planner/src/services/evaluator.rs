@@ -347,13 +347,16 @@ impl Cluster {
 
     /// What becomes of a flow to an address without such a port.
     fn without_frontend(&self, flow: &Flow) -> Verdict {
-        if flow.is_local {
-            return Verdict::Pass;
-        }
         let of_nodes = self.nodes.iter().flat_map(|node| &node.addresses);
         let mut usable =
             of_nodes.filter(|one| one.kind == "InternalIP" || one.kind == "ExternalIP");
-        let mut foreign = usable.any(|one| ip(&one.address) == Some(flow.destination));
+        let is_node = usable.any(|one| ip(&one.address) == Some(flow.destination));
+        let mut cidrs = self.cidrs.iter().flat_map(|one| &one.cidrs);
+        let is_within = cidrs.any(|cidr| contains(cidr, flow.destination));
+        if is_node && is_within {
+            return Verdict::Pass;
+        }
+        let mut foreign = false;
         for service in &self.services {
             let has = is_in(&service.cluster_ips, flow.destination);
             if has && is_served(service) {
@@ -361,8 +364,7 @@ impl Cluster {
             }
             foreign |= has && service.not_ours && service.kind != "ExternalName";
         }
-        let mut cidrs = self.cidrs.iter().flat_map(|one| &one.cidrs);
-        match !foreign && cidrs.any(|cidr| contains(cidr, flow.destination)) {
+        match is_within && !foreign && !flow.is_local {
             true => Verdict::Drop,
             false => Verdict::Pass,
         }

@@ -25,7 +25,7 @@ use super::frontends::WithoutLocal;
 use super::known_numbers::KnownNumbers;
 use super::options::Options;
 use super::registry::Registry;
-use super::surroundings::{PodNetworks, Surroundings, union};
+use super::surroundings::{PodNetworks, ServiceNetworks, Surroundings};
 use super::tables::is_empty;
 use crate::store::Store;
 
@@ -162,8 +162,8 @@ impl ServicePlanner {
         self.compiled.tables.delta = (!first).then(Delta::default);
         if std::mem::take(&mut self.cidrs_touched) {
             let cidrs = self.cidrs.objects().iter().flat_map(|one| &one.cidrs);
-            self.compiled
-                .set_service_networks(&union(cidrs), &self.surroundings.nodes);
+            let networks = ServiceNetworks::of(cidrs, &self.surroundings.nodes);
+            self.compiled.set_service_networks(networks);
         }
         if std::mem::take(&mut self.surroundings_touched) {
             self.compiled

@@ -122,12 +122,34 @@ impl Surroundings {
     }
 }
 
-/// The union of CIDRs; what is none is left out.
-pub fn union<'a>(cidrs: impl IntoIterator<Item = &'a String>) -> BTreeSet<Span> {
-    let networks: Vec<IpNetwork> = (cidrs.into_iter())
-        .filter_map(|cidr| parse_cidr(cidr))
-        .collect();
-    spans_of(&networks)
+/// The networks of cluster IPs, and which addresses of Nodes they would have.
+#[derive(Debug, Default)]
+pub struct ServiceNetworks {
+    /// Where cluster IPs are, without those addresses.
+    pub networks: BTreeSet<Span>,
+    /// Addresses of Nodes in the CIDRs.
+    pub nodes: BTreeSet<IpAddr>,
+}
+
+impl ServiceNetworks {
+    /// The union of these CIDRs; what is none is left out.
+    pub fn of<'a>(cidrs: impl IntoIterator<Item = &'a String>, nodes: &BTreeSet<IpAddr>) -> Self {
+        let cidrs = cidrs.into_iter().filter_map(|cidr| parse_cidr(cidr));
+        let cidrs: Vec<IpNetwork> = cidrs.collect();
+        let is_within = |ip: &&IpAddr| cidrs.iter().any(|cidr| cidr.contains(**ip));
+        let nodes: BTreeSet<IpAddr> = nodes.iter().filter(is_within).copied().collect();
+        let holes: Vec<IpNetwork> = nodes.iter().copied().map(IpNetwork::from).collect();
+        let of_family = |family| {
+            let is = |one: &&IpNetwork| Family::of(one.network()) == family;
+            let cidrs = cidrs.iter().filter(is);
+            let ranges = cidrs.flat_map(|cidr| without(cidr, &holes)).collect();
+            spans(family, ranges)
+        };
+        Self {
+            networks: FAMILIES.into_iter().flat_map(of_family).collect(),
+            nodes,
+        }
+    }
 }
 
 fn spans_of<'a>(networks: impl IntoIterator<Item = &'a IpNetwork> + Copy) -> BTreeSet<Span> {

@@ -171,8 +171,10 @@ impl Compiled {
     /// Cuts the networks of all rules anew, and notes the addresses for which they
     /// differ.
     fn cut_networks(&mut self, index: &Index) {
-        let new = [Family::V4, Family::V6]
-            .map(|family| Networks::new(family, &self.peer_sets.ranges(family)));
+        let new = [Family::V4, Family::V6].map(|family| {
+            let ranges = self.peer_sets.ranges(family);
+            Networks::new(family, &ranges, &self.fingerprints)
+        });
         let old = std::mem::replace(&mut self.networks, new);
         let differs = |address: &IpAddr| {
             old[Family::of(*address) as usize].at(*address) != self.networks(*address)
@@ -233,12 +235,16 @@ impl Compiled {
     ) {
         let mut all: BTreeMap<Span, Arc<Content>> = BTreeMap::new();
         for (family, networks) in [Family::V4, Family::V6].into_iter().zip(&self.networks) {
+            // Equal lists of lists are one, so that the content of each is made once.
+            let mut contents: HashMap<*const Number, Arc<Content>> = HashMap::new();
             for (range, sets) in networks.iter() {
-                let content = Content {
-                    sets: sets.iter().copied().collect(),
-                    ports: Box::default(),
-                };
-                all.insert(addresses::span(family, range), share(content));
+                let content = contents.entry(sets.as_ptr()).or_insert_with(|| {
+                    share(Content {
+                        sets: sets.iter().copied().collect(),
+                        ports: Box::default(),
+                    })
+                });
+                all.insert(addresses::span(family, range), Arc::clone(content));
             }
         }
         let old = &self.tables.desired.networks;

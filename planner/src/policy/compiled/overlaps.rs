@@ -1,15 +1,17 @@
-//! The policies whose networks overlap too much to be told apart.
+//! The policies whose networks are too many to be told apart.
 //!
-//! An identity stands for the lists of peers that an address is in ([`Networks`]). The
-//! bounds of each list *cut* the networks of the others, and each piece can need a profile
-//! of its own: with n rules of which each has all addresses but one these are n² elements
-//! for each pod, of an object whose size grows with n. What is in proportion to the objects
-//! and the pods is not limited; the cuts beyond that are, on each node. Where there are too
-//! many, the policies of the namespace that has the most of them match no network.
+//! An identity stands for the lists of peers that an address is in
+//! ([`Networks`](crate::policy::peer_sets::Networks)), and each pod can need a profile of its
+//! own for each. With n rules of which each has all addresses but one these are n lists of n
+//! numbers and, if each rule has a port of its own, n² ports, of an object whose size grows
+//! with n. So this *cost* is limited on each node; what is in proportion to the objects is not.
 //!
-//! [`Networks`]: crate::policy::peer_sets::Networks
+//! Each namespace bears what its own policies cost for its own pods, and loses the networks of
+//! its dearest policies if that is too much. What namespaces cost together is limited besides:
+//! the dearest loses its networks first. ClusterNetworkPolicies are together like one
+//! namespace, and lose nothing for what others cost.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tweed_core::family::Family;
 
@@ -17,178 +19,344 @@ use super::Compiled;
 use crate::addresses::{self, Range};
 use crate::policy::desired::DIRECTIONS;
 use crate::policy::local::PolicyKey;
-use crate::policy::peer_sets;
+use crate::policy::peer_sets::{self, Fingerprints};
 use crate::policy::rules::{Atom, Rules};
 
-/// Maximum number of cuts: of each network of each rule, by other rules, for each range of
-/// ports of the rule and each address of a local pod that the policy selects.
+/// The most that networks may cost.
 #[derive(Debug, Clone, Copy)]
-pub struct MaxCuts(pub usize);
+pub struct MaxCost {
+    /// Of one namespace: numbers of lists in all identities, and ranges of ports in all
+    /// profiles.
+    pub own: usize,
+    /// Of all together: numbers of lists in all identities.
+    pub joint: usize,
+}
 
-impl Default for MaxCuts {
+impl Default for MaxCost {
     fn default() -> Self {
-        Self(1_000_000)
+        Self {
+            own: 500_000,
+            joint: 2_000_000,
+        }
     }
 }
 
-/// One value for each family, by its number.
-type PerFamily<T> = [T; 2];
+/// What costs at most this by a count of lists alone counts as nothing: then nobody has to look
+/// at the ranges, which are many in a list from elsewhere.
+const CHEAP: usize = 1_000;
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
-/// A policy with the rules that name networks.
-#[derive(Debug)]
-struct Candidate<'a> {
-    key: &'a PolicyKey,
-    /// The place of the list of each such rule, and how many ranges of ports it has.
-    rules: Vec<(usize, usize)>,
-    /// How many local addresses it selects.
-    selects: PerFamily<usize>,
+/// Whose policies bear their cost together: those of a namespace, or all of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// All ClusterNetworkPolicies.
+    Cluster,
+    /// The NetworkPolicies of this namespace.
+    Namespace(String),
 }
 
-/// Whose policies share a fate: those of one namespace, or one ClusterNetworkPolicy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Owner<'a> {
-    Namespace(&'a str),
-    Cluster(&'a str),
+impl Owner {
+    fn of(key: &PolicyKey) -> Self {
+        match key {
+            PolicyKey::Network(namespace, _) => Self::Namespace(namespace.clone()),
+            PolicyKey::Cluster(_) => Self::Cluster,
+        }
+    }
 }
+
+/// The policies that match no network.
+#[derive(Debug, Default)]
+pub struct WithoutNetworks {
+    /// For what each namespace costs.
+    own: BTreeMap<Owner, BTreeSet<PolicyKey>>,
+    /// For what they cost together.
+    joint: BTreeSet<PolicyKey>,
+}
+
+impl WithoutNetworks {
+    /// Whether a policy is one of them.
+    pub fn has(&self, key: &PolicyKey) -> bool {
+        let own = self.own.get(&Owner::of(key));
+        self.joint.contains(key) || own.is_some_and(|own| own.contains(key))
+    }
+}
+
+/// The policies of a node by their keys, with their rules.
+pub type Policies<'a> = BTreeMap<&'a PolicyKey, &'a Rules>;
 
 impl Compiled {
-    /// The policies that are to match no network, of those that will be in force.
-    pub(super) fn too_overlapping(
+    /// Finds the policies that are to match no network anew, of those that will be in force.
+    /// `changed` are those that have become others, or apply to others; `lists` says that
+    /// lists of peers with networks have changed.
+    pub(super) fn find_without_networks(
         &self,
-        policies: &BTreeMap<&PolicyKey, &Rules>,
-    ) -> BTreeSet<PolicyKey> {
-        let mut selects: HashMap<&PolicyKey, PerFamily<usize>> = HashMap::new();
-        for (address, local) in &self.locals {
-            for key in &local.applied {
-                selects.entry(key).or_default()[Family::of(*address) as usize] += 1;
+        known: &mut WithoutNetworks,
+        policies: &Policies<'_>,
+        changed: &BTreeSet<PolicyKey>,
+        lists: bool,
+    ) {
+        let combinations = self.combinations();
+        let mut owners: BTreeSet<Owner> = changed.iter().map(Owner::of).collect();
+        // They apply to pods of all namespaces.
+        let all = owners.contains(&Owner::Cluster);
+        if all {
+            owners.extend(policies.keys().map(|key| Owner::of(key)));
+        }
+        let mut differs = false;
+        for owner in owners {
+            let without = self.too_dear(known, policies, &combinations, &owner);
+            let before = match without.is_empty() {
+                true => known.own.remove(&owner),
+                false => known.own.insert(owner, without.clone()),
+            };
+            differs |= before.unwrap_or_default() != without;
+        }
+        if lists || differs {
+            known.joint = self.too_dear_together(known, policies);
+        }
+    }
+
+    /// The different sets of policies that apply to local pods, by the pods' namespace.
+    fn combinations(&self) -> BTreeMap<&str, BTreeSet<&BTreeSet<PolicyKey>>> {
+        let mut combinations: BTreeMap<&str, BTreeSet<_>> = BTreeMap::new();
+        for local in self.locals.values() {
+            if let Some(kind) = local.subject() {
+                let of = combinations.entry(&*kind.namespace).or_default();
+                of.insert(&local.applied);
             }
         }
-        let mut lists = Lists::default();
-        let candidates = policies.iter().map(|(key, rules)| Candidate {
-            key,
-            rules: lists.of(rules),
-            selects: selects.get(key).copied().unwrap_or_default(),
+        combinations
+    }
+
+    /// Those policies of an owner without whose networks the others cost no more than one
+    /// owner's may.
+    fn too_dear(
+        &self,
+        known: &WithoutNetworks,
+        policies: &Policies<'_>,
+        combinations: &BTreeMap<&str, BTreeSet<&BTreeSet<PolicyKey>>>,
+        owner: &Owner,
+    ) -> BTreeSet<PolicyKey> {
+        let own = policies
+            .iter()
+            .filter(|(key, rules)| Owner::of(key) == *owner && rules.has_networks());
+        let own: BTreeMap<&PolicyKey, &Rules> = own.map(|(key, rules)| (*key, *rules)).collect();
+        if own.is_empty() {
+            return BTreeSet::new();
+        }
+        // To a pod apply policies of its namespace and of the cluster, which does not bear what
+        // the former cost.
+        let is_counted =
+            |key: &&PolicyKey| *owner != Owner::Cluster || Owner::of(key) == Owner::Cluster;
+        let of_owner = combinations.iter().filter(|(namespace, _)| match owner {
+            Owner::Cluster => true,
+            Owner::Namespace(name) => name == *namespace,
         });
-        let candidates = candidates.filter(|one| !one.rules.is_empty()).collect();
-        worst(candidates, &lists.ranges, self.max_cuts.0)
+        let counted: BTreeSet<BTreeSet<&PolicyKey>> = of_owner
+            .flat_map(|(_, applied)| applied)
+            .map(|applied| applied.iter().filter(is_counted).collect())
+            .collect();
+        let max = self.max_cost.own;
+        let cost = |taken: &BTreeSet<&PolicyKey>| {
+            let networks = |key: &PolicyKey| match own.contains_key(key) {
+                true => taken.contains(key),
+                false => !known.has(key),
+            };
+            let lists = Lists::of(taken.iter().filter_map(|key| own.get(key).copied()));
+            let mut sum = lists.cost(0, |_| 1, &self.fingerprints);
+            for applied in &counted {
+                if sum > max {
+                    break;
+                }
+                sum = sum.saturating_add(self.cost_of_ports(policies, applied, networks));
+            }
+            sum
+        };
+        let all: BTreeSet<&PolicyKey> = own.keys().copied().collect();
+        if cost(&all) <= max {
+            return BTreeSet::new();
+        }
+        let alone = |rules| Lists::of([rules].into_iter()).cost(0, |_| 1, &self.fingerprints);
+        let mut ranked: Vec<&PolicyKey> = own.keys().copied().collect();
+        ranked.sort_by_cached_key(|key| (own.get(key).map(|rules| alone(rules)), *key));
+        beyond(&ranked, |taken| cost(taken) <= max)
+    }
+
+    /// What the profiles of a pod that these policies apply to cost, if those have networks of
+    /// which `networks` says so.
+    fn cost_of_ports(
+        &self,
+        policies: &Policies<'_>,
+        applied: &BTreeSet<&PolicyKey>,
+        networks: impl Fn(&PolicyKey) -> bool,
+    ) -> usize {
+        let applied = || {
+            applied
+                .iter()
+                .filter_map(|key| Some((*key, *policies.get(key)?)))
+        };
+        let each = DIRECTIONS.map(|direction| {
+            let mut everybody = 0usize;
+            let mut of_list: HashMap<&BTreeSet<Atom>, usize> = HashMap::new();
+            for (key, rules) in applied() {
+                for rule in rules.rules.get(direction).iter().flatten() {
+                    let ports = rule.ports.count();
+                    match super::atoms(&rule.peers) {
+                        None => everybody = everybody.saturating_add(ports),
+                        Some(atoms) if networks(key) && atoms.iter().any(Atom::is_network) => {
+                            let sum = of_list.entry(atoms).or_default();
+                            *sum = sum.saturating_add(ports);
+                        }
+                        Some(_) => {}
+                    }
+                }
+            }
+            if of_list.is_empty() {
+                return 0;
+            }
+            let (atoms, ports): (Vec<_>, Vec<_>) = of_list.into_iter().unzip();
+            Lists(atoms).cost(everybody, |at| ports[at], &self.fingerprints)
+        });
+        each.into_iter().fold(0, usize::saturating_add)
+    }
+
+    /// Those policies without whose networks all others cost no more than all may.
+    fn too_dear_together(
+        &self,
+        known: &WithoutNetworks,
+        policies: &Policies<'_>,
+    ) -> BTreeSet<PolicyKey> {
+        let own = &known.own;
+        let is_left = |key: &PolicyKey| {
+            !own.get(&Owner::of(key))
+                .is_some_and(|own| own.contains(key))
+        };
+        let left = policies
+            .iter()
+            .filter(|(key, rules)| rules.has_networks() && is_left(key));
+        let left: BTreeMap<&PolicyKey, &Rules> = left.map(|(key, rules)| (*key, *rules)).collect();
+        let cost = |taken: &BTreeSet<&PolicyKey>| {
+            let lists = Lists::of(taken.iter().filter_map(|key| left.get(key).copied()));
+            lists.cost(0, |_| 1, &self.fingerprints)
+        };
+        let max = self.max_cost.joint;
+        let all: BTreeSet<&PolicyKey> = left.keys().copied().collect();
+        if cost(&all) <= max {
+            return BTreeSet::new();
+        }
+        let mut owners: BTreeMap<Owner, BTreeSet<&PolicyKey>> = BTreeMap::new();
+        for key in left.keys() {
+            owners.entry(Owner::of(key)).or_default().insert(key);
+        }
+        // Those of the cluster come first.
+        let rank = |owner: &Owner, keys: &BTreeSet<&PolicyKey>| match owner {
+            Owner::Cluster => 0,
+            Owner::Namespace(_) => cost(keys),
+        };
+        let costs: BTreeMap<&Owner, usize> = { owners.iter() }
+            .map(|(owner, keys)| (owner, rank(owner, keys)))
+            .collect();
+        let mut ranked: Vec<&PolicyKey> = left.keys().copied().collect();
+        ranked.sort_by_cached_key(|key| {
+            let owner = Owner::of(key);
+            (
+                costs.get(&owner).copied(),
+                owner,
+                cost(&[*key].into()),
+                *key,
+            )
+        });
+        beyond(&ranked, |taken| cost(taken) <= max)
     }
 }
 
-/// The different lists of peers with networks.
-#[derive(Debug, Default)]
-struct Lists<'a> {
-    places: HashMap<&'a BTreeSet<Atom>, usize>,
-    ranges: Vec<PerFamily<Vec<Range>>>,
+/// What comes after as many of these as fit.
+fn beyond(
+    ranked: &[&PolicyKey],
+    fit: impl Fn(&BTreeSet<&PolicyKey>) -> bool,
+) -> BTreeSet<PolicyKey> {
+    let (mut fits, mut too_many) = (0, ranked.len());
+    while too_many - fits > 1 {
+        let middle = fits.midpoint(too_many);
+        match fit(&ranked[..middle].iter().copied().collect()) {
+            true => fits = middle,
+            false => too_many = middle,
+        }
+    }
+    ranked[fits..].iter().map(|key| (*key).clone()).collect()
 }
+
+/// Different lists of peers with networks.
+#[derive(Debug)]
+struct Lists<'a>(Vec<&'a BTreeSet<Atom>>);
 
 impl<'a> Lists<'a> {
-    /// The list of each rule with networks, and how many ranges of ports it has.
-    fn of(&mut self, rules: &'a Rules) -> Vec<(usize, usize)> {
-        let each = DIRECTIONS
-            .into_iter()
-            .flat_map(|direction| rules.rules.get(direction).iter().flatten());
-        let mut found = Vec::new();
-        for rule in each {
-            let Some(atoms) = super::atoms(&rule.peers) else {
-                continue;
-            };
-            if !atoms.iter().any(Atom::is_network) {
-                continue;
-            }
-            let place = *self.places.entry(atoms).or_insert_with(|| {
-                let of = FAMILIES.map(|family| peer_sets::ranges(atoms, family));
-                self.ranges.push(of);
-                self.ranges.len() - 1
-            });
-            let ports = rule.ports.fixed.ranges().count() + rule.ports.named.len();
-            found.push((place, ports.max(1)));
-        }
-        found
-    }
-}
-
-/// The policies without which the others have at most `max` cuts.
-fn worst(
-    mut candidates: Vec<Candidate<'_>>,
-    lists: &[PerFamily<Vec<Range>>],
-    max: usize,
-) -> BTreeSet<PolicyKey> {
-    let mut worst = BTreeSet::new();
-    loop {
-        let cuts = cuts(&candidates, lists);
-        let of = |one: &Candidate<'_>| -> usize {
-            let of_family = |family: usize| {
-                let rules = one.rules.iter();
-                let each = rules.map(|(list, ports)| cuts[*list][family].saturating_mul(*ports));
-                each.fold(0, usize::saturating_add)
-                    .saturating_mul(one.selects[family])
-            };
-            of_family(0).saturating_add(of_family(1))
-        };
-        let each: Vec<usize> = candidates.iter().map(of).collect();
-        let total = each.iter().copied().fold(0, usize::saturating_add);
-        if total <= max {
-            return worst;
-        }
-        let mut of_owner: BTreeMap<Owner<'_>, usize> = BTreeMap::new();
-        for (one, cuts) in candidates.iter().zip(&each) {
-            let sum = of_owner.entry(owner(one.key)).or_default();
-            *sum = sum.saturating_add(*cuts);
-        }
-        let mut ranked: Vec<usize> = (0..candidates.len()).filter(|at| each[*at] > 0).collect();
-        ranked.sort_by_key(|at| {
-            let key = candidates[*at].key;
-            let owner = owner(key);
-            let most = std::cmp::Reverse((of_owner.get(&owner).copied(), owner));
-            (most, std::cmp::Reverse(each[*at]), key)
+    fn of(policies: impl Iterator<Item = &'a Rules>) -> Self {
+        let rules = policies.flat_map(|rules| {
+            let each = DIRECTIONS.into_iter();
+            each.flat_map(|direction| rules.rules.get(direction).iter().flatten())
         });
-        // Without the bounds of these the others have fewer cuts than they have now, so not
-        // all that is too much is taken away at once.
-        let enough = (total - max).div_ceil(2);
-        let mut removed = 0usize;
-        for at in ranked {
-            if removed >= enough {
-                break;
+        let lists = rules.filter_map(|rule| super::atoms(&rule.peers));
+        let lists = lists.filter(|atoms| atoms.iter().any(Atom::is_network));
+        let lists: HashSet<&BTreeSet<Atom>> = lists.collect();
+        Self(lists.into_iter().collect())
+    }
+
+    /// The sum over all different sets of lists that addresses are in: of each `everywhere`,
+    /// and what each list in it weighs.
+    fn cost(
+        &self,
+        everywhere: usize,
+        weight: impl Fn(usize) -> usize,
+        fingerprints: &Fingerprints,
+    ) -> usize {
+        let total = (0..self.0.len())
+            .map(&weight)
+            .fold(everywhere, usize::saturating_add);
+        let sets = u32::try_from(self.0.len())
+            .ok()
+            .and_then(|lists| 1usize.checked_shl(lists));
+        let most = sets.map(|sets| sets.saturating_mul(total));
+        if most.is_some_and(|most| most <= CHEAP) {
+            return 0;
+        }
+        let mut sum = everywhere;
+        let mut known: HashSet<u128> = [0].into();
+        for family in FAMILIES {
+            let highest = addresses::highest(family);
+            // The first of each range, and what comes after the last.
+            let mut bounds: Vec<(u128, usize, bool)> = Vec::new();
+            for (at, atoms) in self.0.iter().enumerate() {
+                let ranges: Vec<Range> = peer_sets::ranges(atoms, family);
+                for (first, last) in ranges {
+                    bounds.push((first, at, true));
+                    if last < highest {
+                        bounds.push((last + 1, at, false));
+                    }
+                }
             }
-            removed = removed.saturating_add(each[at]);
-            worst.insert(candidates[at].key.clone());
+            bounds.sort_unstable();
+            let (mut within, mut weighs) = (0u128, everywhere);
+            let mut bounds = bounds.into_iter().peekable();
+            while let Some((bound, at, begins)) = bounds.next() {
+                let fingerprint = fingerprints.of(at);
+                (within, weighs) = match begins {
+                    true => (
+                        within.wrapping_add(fingerprint),
+                        weighs.saturating_add(weight(at)),
+                    ),
+                    false => (
+                        within.wrapping_sub(fingerprint),
+                        weighs.saturating_sub(weight(at)),
+                    ),
+                };
+                let is_whole = bounds.peek().is_none_or(|(next, ..)| *next != bound);
+                if is_whole && known.insert(within) {
+                    sum = sum.saturating_add(weighs);
+                }
+            }
         }
-        candidates.retain(|one| !worst.contains(one.key));
+        sum
     }
-}
-
-fn owner(key: &PolicyKey) -> Owner<'_> {
-    match key {
-        PolicyKey::Network(namespace, _) => Owner::Namespace(namespace),
-        PolicyKey::Cluster(name) => Owner::Cluster(name),
-    }
-}
-
-/// How often the networks of each list are cut by the bounds of all.
-fn cuts(candidates: &[Candidate<'_>], lists: &[PerFamily<Vec<Range>>]) -> Vec<PerFamily<usize>> {
-    let rules = candidates.iter().flat_map(|one| &one.rules);
-    let used: BTreeSet<usize> = rules.map(|(list, _)| *list).collect();
-    let mut cuts = vec![[0; 2]; lists.len()];
-    for (at, family) in FAMILIES.into_iter().enumerate() {
-        let highest = addresses::highest(family);
-        let ranges = used.iter().flat_map(|list| &lists[*list][at]);
-        let mut bounds: Vec<u128> = ranges
-            .flat_map(|(first, last)| [Some(*first), last.checked_add(1)])
-            .flatten()
-            .filter(|bound| *bound <= highest)
-            .collect();
-        bounds.sort_unstable();
-        bounds.dedup();
-        // Bounds within the range: its first address is one, and the one after it is not.
-        let within = |(first, last): &Range| {
-            bounds.partition_point(|bound| bound <= last)
-                - bounds.partition_point(|bound| bound <= first)
-        };
-        for list in &used {
-            cuts[*list][at] = lists[*list][at].iter().map(within).sum();
-        }
-    }
-    cuts
 }

@@ -8,7 +8,7 @@ use tweed_core::keyed::{self, Entry};
 use tweed_core::object::ObjectKey;
 use tweed_core::object::selector::Labels;
 
-use super::{Compiled, InForce, atoms};
+use super::{Compiled, InForce, atoms, overlaps};
 use crate::policy::desired::{DIRECTIONS, Direction, PerDirection};
 use crate::policy::index::Index;
 use crate::policy::labels::Kind;
@@ -245,13 +245,13 @@ impl Compiled {
                 wanted.insert(key.clone(), rules);
             }
         }
-        let without_networks = self.limit_overlaps(&mut wanted);
+        self.limit_overlaps(changed, &mut wanted);
         let mut others = BTreeSet::new();
         let mut released = Vec::new();
         for (key, rules) in wanted {
             released.extend(self.in_force.remove(&key));
             if let Some(whole) = rules {
-                let (rules, whole) = match without_networks.contains(&key) {
+                let (rules, whole) = match self.without_networks.has(&key) {
                     true => (whole.clone().without_networks(), Some(whole)),
                     false => (whole, None),
                 };
@@ -282,26 +282,35 @@ impl Compiled {
         (!others.is_empty(), released)
     }
 
-    /// The policies that are to match no network, when these have become others or are not in
-    /// force any more. Those in force for which that changes are added to these.
+    /// Finds which policies are to match no network, when these have become others or are not
+    /// in force any more. Those in force for which that changes are added to these.
     fn limit_overlaps(
-        &self,
+        &mut self,
+        changed: &BTreeSet<PolicyKey>,
         wanted: &mut BTreeMap<PolicyKey, Option<Rules>>,
-    ) -> BTreeSet<PolicyKey> {
+    ) {
+        let mut without_networks = std::mem::take(&mut self.without_networks);
         let stay = self.in_force.iter();
         let stay = stay.filter(|(key, _)| !wanted.contains_key(key));
-        let mut policies: BTreeMap<_, _> = stay.map(|(key, one)| (key, one.whole())).collect();
+        let mut policies: overlaps::Policies<'_> =
+            stay.map(|(key, one)| (key, one.whole())).collect();
         let new = wanted.iter();
         policies.extend(new.filter_map(|(key, rules)| Some((key, rules.as_ref()?))));
-        let without_networks = self.too_overlapping(&policies);
+        let has_networks = |(key, rules): (&PolicyKey, &Option<Rules>)| {
+            let was = self.in_force.get(key);
+            rules.as_ref().is_some_and(Rules::has_networks)
+                || was.is_some_and(|one| one.whole().has_networks())
+        };
+        let lists = wanted.iter().any(has_networks);
+        self.find_without_networks(&mut without_networks, &policies, changed, lists);
         let differ = self.in_force.iter().filter(|(key, one)| {
-            !wanted.contains_key(key) && one.whole.is_some() != without_networks.contains(key)
+            !wanted.contains_key(key) && one.whole.is_some() != without_networks.has(key)
         });
         let differ: Vec<_> = differ
             .map(|(key, one)| (key.clone(), Some(one.whole().clone())))
             .collect();
         wanted.extend(differ);
-        without_networks
+        self.without_networks = without_networks;
     }
 
     /// Releases the lists of peers of policies. This comes after new ones are in and what

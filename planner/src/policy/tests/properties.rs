@@ -127,7 +127,10 @@ pub fn sizes(desired: &Desired) -> [usize; 11] {
 fn limited(dice: &mut Dice) -> (World, usize) {
     let mut world = World::random(dice);
     let max = *dice.pick(&[usize::MAX, 0, 3, 12, 40]);
-    world.planner.compiled.limit_cuts(max);
+    world
+        .planner
+        .compiled
+        .limit_cost(max, max.saturating_mul(2));
     (world, max)
 }
 
@@ -159,7 +162,7 @@ proptest! {
             agrees_with_the_evaluator(&world, &mut dice, 60);
         }
         let mut fresh = World::new(world.cluster.clone());
-        fresh.planner.compiled.limit_cuts(max);
+        fresh.planner.compiled.limit_cost(max, max.saturating_mul(2));
         fresh.planner.plan();
         prop_assert_eq!(sizes(world.planner.desired()), sizes(fresh.planner.desired()));
     }

@@ -173,11 +173,10 @@ pub fn allowed(desired: &Desired, limit: Number) -> impl Iterator<Item = &Span> 
 /// What becomes of a flow without a frontend; `is_local` says whether this machine has the
 /// address.
 pub fn without(desired: &Desired, to: IpAddr, is_local: bool) -> NoServiceFate {
-    if is_local {
-        NoServiceFate::Untouched
-    } else if desired.cluster_ips.contains(&to) {
+    let is_dropped = within(&desired.service_networks, to) && !desired.foreign.contains(&to);
+    if desired.cluster_ips.contains(&to) {
         NoServiceFate::Rejected
-    } else if within(&desired.service_networks, to) && !desired.foreign.contains(&to) {
+    } else if is_dropped && !is_local {
         NoServiceFate::Dropped
     } else {
         NoServiceFate::Untouched

@@ -63,7 +63,9 @@ impl Answer<'_> {
 
     fn untouched(&self, key: &Frontend, is_local: bool) -> Option<String> {
         let address = key.address;
-        if let Some((name, _)) = self.find(|spec| spec.cluster_ips.contains(&address)) {
+        if let Some((name, _)) =
+            self.find(|spec| spec.not_ours && spec.cluster_ips.contains(&address))
+        {
             let name = full_name(name);
             return Some(format!(
                 "{address} is the cluster IP of Service {name}, and {NOT_OURS}"
@@ -78,7 +80,18 @@ impl Answer<'_> {
                 !spec.not_ours && spec.external_ips.contains(&address)
             })
         };
-        balancer.or_else(external).or_else(of_node)
+        let planner = self.planner;
+        let of_cidr = planner.compiled.nodes_within.contains(&address)
+            || lookup::within(&planner.desired().service_networks, address);
+        let overlap = || {
+            let text = format!(
+                "{address} is the address of a node, which is let through though a ServiceCIDR has it"
+            );
+            of_cidr.then_some(text)
+        };
+        { balancer.or_else(external) }
+            .or_else(of_node)
+            .or_else(overlap)
     }
 
     /// A Service has the address and not the port.

@@ -121,7 +121,23 @@ fn nodes_are_reached_where_a_service_cidr_has_their_addresses() {
     let mut planner = planned(&cluster);
     planner.set_nodes(&[]);
     planner.plan();
-    assert!(planner.desired().foreign.is_empty() && planner.notices().is_empty());
+    assert_eq!(planner.desired().service_networks.len(), 1);
+    assert!(planner.notices().is_empty());
+    // The API server gives a Service an address of a Node, and one that IPVS has put on this
+    // machine.
+    for (ip, is_local, other_ports) in [
+        ("192.0.2.2", false, Verdict::Pass),
+        ("192.0.2.1", true, Verdict::Pass),
+        ("192.0.2.50", true, Verdict::Reject),
+    ] {
+        cluster.services = vec![service(&[ip])];
+        let to = |port| Flow {
+            is_local,
+            ..flow(ip, port)
+        };
+        assert_eq!(verdict(&cluster, &to(22)), other_ports, "{ip}");
+        assert_eq!(verdict(&cluster, &to(80)), Verdict::Reject, "{ip}");
+    }
 }
 
 #[test]

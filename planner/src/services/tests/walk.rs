@@ -86,11 +86,10 @@ fn look_up<K: Ord>(
 
 fn without_target(desired: &Desired, flow: &Flow) -> Verdict {
     let to = flow.destination;
-    if flow.is_local {
-        Verdict::Pass
-    } else if desired.cluster_ips.contains(&to) {
+    let is_dropped = within(&desired.service_networks, to) && !desired.foreign.contains(&to);
+    if desired.cluster_ips.contains(&to) {
         Verdict::Reject
-    } else if within(&desired.service_networks, to) && !desired.foreign.contains(&to) {
+    } else if is_dropped && !flow.is_local {
         Verdict::Drop
     } else {
         Verdict::Pass

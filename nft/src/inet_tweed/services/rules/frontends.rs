@@ -173,9 +173,7 @@ pub(super) fn not_here(words: &Words) -> Chain {
 /// by mistake it is reached at them nevertheless.
 pub(super) fn unknown(Words { ip, digit, .. }: &Words) -> Chain {
     let rules = vec![
-        format!(
-            "{ip} daddr @service_cluster_ips{digit} fib daddr type != local goto service_reject"
-        ),
+        format!("{ip} daddr @service_cluster_ips{digit} goto service_reject"),
         format!(
             "{ip} daddr @service_networks{digit} {ip} daddr != @service_foreign{digit} \
              fib daddr type != local counter name {UNKNOWN} drop"
