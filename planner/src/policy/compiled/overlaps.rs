@@ -77,8 +77,13 @@ pub struct WithoutNetworks {
 impl WithoutNetworks {
     /// Whether a policy is one of them.
     pub fn has(&self, key: &PolicyKey) -> bool {
+        self.joint.contains(key) || self.is_too_dear(key)
+    }
+
+    /// Whether it is one for what its own namespace costs.
+    fn is_too_dear(&self, key: &PolicyKey) -> bool {
         let own = self.own.get(&Owner::of(key));
-        self.joint.contains(key) || own.is_some_and(|own| own.contains(key))
+        own.is_some_and(|own| own.contains(key))
     }
 }
 
@@ -96,16 +101,22 @@ impl Compiled {
         changed: &BTreeSet<PolicyKey>,
         lists: bool,
     ) {
+        let mut with_networks: BTreeMap<Owner, Policies<'_>> = BTreeMap::new();
+        for (key, rules) in policies.iter().filter(|(_, rules)| rules.has_networks()) {
+            let own = with_networks.entry(Owner::of(key)).or_default();
+            own.insert(key, rules);
+        }
         let combinations = self.combinations();
         let mut owners: BTreeSet<Owner> = changed.iter().map(Owner::of).collect();
         // They apply to pods of all namespaces.
-        let all = owners.contains(&Owner::Cluster);
-        if all {
-            owners.extend(policies.keys().map(|key| Owner::of(key)));
+        if owners.contains(&Owner::Cluster) {
+            owners.extend(with_networks.keys().cloned());
         }
         let mut differs = false;
         for owner in owners {
-            let without = self.too_dear(known, policies, &combinations, &owner);
+            let own = with_networks.get(&owner);
+            let without = own.map(|own| self.too_dear(known, policies, own, &combinations, &owner));
+            let without = without.unwrap_or_default();
             let before = match without.is_empty() {
                 true => known.own.remove(&owner),
                 false => known.own.insert(owner, without.clone()),
@@ -135,16 +146,10 @@ impl Compiled {
         &self,
         known: &WithoutNetworks,
         policies: &Policies<'_>,
+        own: &Policies<'_>,
         combinations: &BTreeMap<&str, BTreeSet<&BTreeSet<PolicyKey>>>,
         owner: &Owner,
     ) -> BTreeSet<PolicyKey> {
-        let own = policies
-            .iter()
-            .filter(|(key, rules)| Owner::of(key) == *owner && rules.has_networks());
-        let own: BTreeMap<&PolicyKey, &Rules> = own.map(|(key, rules)| (*key, *rules)).collect();
-        if own.is_empty() {
-            return BTreeSet::new();
-        }
         // To a pod apply policies of its namespace and of the cluster, which does not bear what
         // the former cost.
         let is_counted =
@@ -161,7 +166,7 @@ impl Compiled {
         let cost = |taken: &BTreeSet<&PolicyKey>| {
             let networks = |key: &PolicyKey| match own.contains_key(key) {
                 true => taken.contains(key),
-                false => !known.has(key),
+                false => !known.is_too_dear(key),
             };
             let lists = Lists::of(taken.iter().filter_map(|key| own.get(key).copied()));
             let mut sum = lists.cost(0, |_| 1, &self.fingerprints);
@@ -227,15 +232,10 @@ impl Compiled {
         known: &WithoutNetworks,
         policies: &Policies<'_>,
     ) -> BTreeSet<PolicyKey> {
-        let own = &known.own;
-        let is_left = |key: &PolicyKey| {
-            !own.get(&Owner::of(key))
-                .is_some_and(|own| own.contains(key))
-        };
-        let left = policies
-            .iter()
-            .filter(|(key, rules)| rules.has_networks() && is_left(key));
-        let left: BTreeMap<&PolicyKey, &Rules> = left.map(|(key, rules)| (*key, *rules)).collect();
+        let is_left = |key: &PolicyKey| !known.is_too_dear(key);
+        let left = policies.iter();
+        let left = left.filter(|(key, rules)| rules.has_networks() && is_left(key));
+        let left: Policies<'_> = left.map(|(key, rules)| (*key, *rules)).collect();
         let cost = |taken: &BTreeSet<&PolicyKey>| {
             let lists = Lists::of(taken.iter().filter_map(|key| left.get(key).copied()));
             lists.cost(0, |_| 1, &self.fingerprints)
