@@ -3,7 +3,8 @@
 use std::io::{IsTerminal, stderr};
 
 use anyhow::Context as _;
-use tracing_subscriber::{EnvFilter, util::SubscriberInitExt as _};
+use tracing_subscriber::filter::{EnvFilter, ParseError};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::LogFormat;
 
@@ -12,13 +13,22 @@ use crate::config::LogFormat;
 /// `--log-level` can switch them on.
 const QUIET: &str = "kube_client=off,tower=off,hyper_util=off";
 
+/// A filter of these directives. Values of fields are compared as texts: as regular
+/// expressions, which is the default, some take minutes to compile.
+///
+/// # Errors
+/// A directive is not valid.
+pub fn filter(directives: &str) -> Result<EnvFilter, ParseError> {
+    EnvFilter::builder().with_regex(false).parse(directives)
+}
+
 /// Starts logging to stderr. `level` is a level or a list of directives, as
 /// `--log-level` takes it.
 ///
 /// # Errors
 /// The level is not valid, or the process has another logger already.
 pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(format!("{QUIET},{level}"))
+    let filter = filter(&format!("{QUIET},{level}"))
         .with_context(|| format!("cannot read the log level {level:?}"))?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnetwork::IpNetwork;
-use tracing_subscriber::EnvFilter;
 use tweed_core::agent_socket::message::MAX_WAIT;
 use tweed_core::mtu::{IPV4_MIN, KERNEL_MAX};
 use tweed_watch::client::Uri;
 
 use super::Mtu;
+use crate::logging;
 
 const NOT_CIDR: &str =
     "not a CIDR; allowed is an address, '/' and a prefix length, as in 10.244.0.0/16";
@@ -110,7 +110,7 @@ pub(super) fn log_level(text: &str) -> Result<String, String> {
     let directives = text.split(',').map(str::trim);
     let directives: Vec<&str> = directives.filter(|one| !one.is_empty()).collect();
     let filter = directives.join(",");
-    let why = match EnvFilter::try_new(&filter) {
+    let why = match logging::filter(&filter) {
         Ok(_) if !filter.is_empty() => return Ok(filter),
         Ok(_) => "empty".to_owned(),
         Err(error) => error.to_string(),
