@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use super::texts::{ATTRIBUTE_HEADER, RTM_DELLINK, RTM_NEWLINK, next_attribute, number_at};
+use super::attributes::{ATTRIBUTE_HEADER, RTM_DELLINK, RTM_NEWLINK, next_attribute, number_at};
 use crate::answer::NLMSG_HEADER;
 
 // Of if_link.h.
@@ -61,16 +61,9 @@ mod tests {
     use netlink_packet_route::RouteNetlinkMessage;
 
     use super::*;
+    use crate::rt::attributes::testing::{attribute, message};
     use crate::rt::{Rtnetlink, link::Link};
     use crate::{answer::decode_object, protocol::Protocol};
-
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let length = (ATTRIBUTE_HEADER + value.len()) as u16;
-        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
-        bytes.extend(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
 
     /// A link `a` of this kind, with this attribute of its data.
     fn link(kind: &str, data: (u16, &[u8])) -> Vec<u8> {
@@ -82,13 +75,7 @@ mod tests {
             attribute(3, b"a\0"),
             attribute(IFLA_LINKINFO, &info.concat()),
         ];
-        let attributes = attributes.concat();
-        let length = NLMSG_HEADER + BODY + attributes.len();
-        let mut bytes = (length as u32).to_ne_bytes().to_vec();
-        bytes.extend(RTM_NEWLINK.to_ne_bytes());
-        bytes.resize(NLMSG_HEADER + BODY, 0);
-        bytes.extend(attributes);
-        bytes
+        message(RTM_NEWLINK, BODY, &attributes)
     }
 
     fn parsed(message: &[u8]) -> Link {

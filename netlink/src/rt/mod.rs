@@ -2,6 +2,7 @@
 //! and FDB entries.
 
 pub mod address;
+mod attributes;
 pub mod fdb;
 pub mod link;
 mod link_data;

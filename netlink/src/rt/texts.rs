@@ -6,11 +6,10 @@
 
 use std::{borrow::Cow, ops::Range, str};
 
+use super::attributes::{RTM_DELLINK, RTM_NEWLINK, next_attribute, number_at};
 use crate::answer::NLMSG_HEADER;
 
 // Of include/uapi/linux/rtnetlink.h.
-pub(super) const RTM_NEWLINK: u16 = 16;
-pub(super) const RTM_DELLINK: u16 = 17;
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_NEWRULE: u16 = 32;
@@ -24,11 +23,6 @@ const IFLA_ALT_IFNAME: u16 = 53;
 const IFA_LABEL: u16 = 3;
 const FRA_IIFNAME: u16 = 3;
 const FRA_OIFNAME: u16 = 17;
-
-/// Bytes of an attribute before its value.
-pub(super) const ATTRIBUTE_HEADER: usize = 4;
-/// Flags in an attribute's kind (`NLA_F_NESTED`, `NLA_F_NET_BYTEORDER`).
-const KIND_FLAGS: u16 = 0xc000;
 
 /// Where the messages of an object have texts.
 struct Texts {
@@ -75,22 +69,6 @@ fn replace_in(message: &mut Cow<'_, [u8]>, mut range: Range<usize>, texts: &Text
     }
 }
 
-/// The kind and the place of the value of the first attribute in `range`, which then begins
-/// after it; none if there is no whole one.
-pub(super) fn next_attribute(
-    message: &[u8],
-    range: &mut Range<usize>,
-) -> Option<(u16, Range<usize>)> {
-    let length = usize::from(number_at(message, range.start)?);
-    let kind = number_at(message, range.start + 2)? & !KIND_FLAGS;
-    let value = range.start + ATTRIBUTE_HEADER..range.start + length;
-    if value.start > value.end || value.end > range.end {
-        return None;
-    }
-    range.start += length.next_multiple_of(4);
-    Some((kind, value))
-}
-
 fn make_valid(mut text: &mut [u8]) {
     while let Err(error) = str::from_utf8(text) {
         let start = error.valid_up_to();
@@ -101,37 +79,15 @@ fn make_valid(mut text: &mut [u8]) {
     }
 }
 
-pub(super) fn number_at(bytes: &[u8], at: usize) -> Option<u16> {
-    let bytes = bytes.get(at..)?.first_chunk::<2>()?;
-    Some(u16::from_ne_bytes(*bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use netlink_packet_route::RouteNetlinkMessage;
     use netlink_packet_route::link::{LinkAttribute, Prop};
 
     use super::*;
+    use crate::rt::attributes::testing::{attribute, message};
     use crate::rt::{Rtnetlink, link::Link};
     use crate::{answer::decode_object, protocol::Protocol};
-
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let length = 4 + value.len() as u16;
-        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
-        bytes.extend(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
-
-    fn message(message_type: u16, body: usize, attributes: &[Vec<u8>]) -> Vec<u8> {
-        let attributes = attributes.concat();
-        let length = NLMSG_HEADER + body + attributes.len();
-        let mut bytes = (length as u32).to_ne_bytes().to_vec();
-        bytes.extend(message_type.to_ne_bytes());
-        bytes.resize(NLMSG_HEADER + body, 0);
-        bytes.extend(attributes);
-        bytes
-    }
 
     fn link(name: &[u8], alias: &[u8], other_name: &[u8]) -> Vec<u8> {
         let others = attribute(IFLA_ALT_IFNAME, other_name);

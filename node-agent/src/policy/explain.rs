@@ -159,13 +159,13 @@ fn denied(judgement: &Judgement) -> (String, String) {
         Decision::NoneAllows(policies) => {
             let policy = match policies.as_slice() {
                 [PolicyKey::Network(namespace, _), _, ..] => format!("NetworkPolicy {namespace}/*"),
-                [one, ..] => policy_name(one),
+                [one, ..] => one.to_string(),
                 [] => "unknown".to_owned(),
             };
             (policy, rule(&judgement.decision).unwrap_or_default())
         }
         Decision::Rule { policy, .. } => (
-            policy_name(policy),
+            policy.to_string(),
             rule(&judgement.decision).unwrap_or_default(),
         ),
         other => ("none".to_owned(), rule(other).unwrap_or_default()),
@@ -242,10 +242,10 @@ fn side(
     };
     Side {
         verdict,
-        policies: judgement.policies.iter().map(policy_name).collect(),
+        policies: judgement.policies.iter().map(ToString::to_string).collect(),
         policy: match &judgement.decision {
             _ if !waiting.is_empty() => None,
-            Decision::Rule { policy, .. } => Some(policy_name(policy)),
+            Decision::Rule { policy, .. } => Some(policy.to_string()),
             Decision::NoneAllows(policies) => Some(names(policies)),
             _ => None,
         },
@@ -284,16 +284,12 @@ fn rule(decision: &Decision) -> Option<String> {
     Some(text)
 }
 
-/// A policy as people name it.
-fn policy_name(policy: &PolicyKey) -> String {
-    match policy {
-        PolicyKey::Network(namespace, name) => format!("NetworkPolicy {namespace}/{name}"),
-        PolicyKey::Cluster(name) => format!("ClusterNetworkPolicy {name}"),
-    }
-}
-
 fn names(policies: &[PolicyKey]) -> String {
-    let named: Vec<String> = policies.iter().take(MAX_NAMED).map(policy_name).collect();
+    let named: Vec<String> = policies
+        .iter()
+        .take(MAX_NAMED)
+        .map(ToString::to_string)
+        .collect();
     match policies.len().saturating_sub(MAX_NAMED) {
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),

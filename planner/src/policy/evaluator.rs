@@ -216,14 +216,8 @@ impl Question<'_> {
                 continue;
             }
             let key = PolicyKey::Cluster(policy.name.clone());
-            let networks = !policies.without_networks.contains(&key);
-            self.asked.push(key);
-            let asked = Asked {
-                direction: self.direction,
-                peer: self.peer,
-                packet: self.packet,
-                networks,
-            };
+            self.asked.push(key.clone());
+            let asked = self.of_policy(policies, &key);
             let denies_only = !matching::is_understood(policy);
             for (at, rule) in rules.iter().enumerate() {
                 let outcome = matching::cluster_rule(rule, &asked);
@@ -243,6 +237,16 @@ impl Question<'_> {
             }
         }
         None
+    }
+
+    /// What the rules of a policy are asked.
+    fn of_policy(&self, policies: &Policies<'_>, key: &PolicyKey) -> Asked<'_> {
+        Asked {
+            direction: self.direction,
+            peer: self.peer,
+            packet: self.packet,
+            networks: !policies.without_networks.contains(key),
+        }
     }
 
     /// Asks the NetworkPolicies.
@@ -275,12 +279,7 @@ impl Question<'_> {
                 Direction::Out => &policy.egress,
             };
             let known = policy.pod_selector.unknown_operator().is_none();
-            let asked = Asked {
-                direction: self.direction,
-                peer: self.peer,
-                packet: self.packet,
-                networks: !policies.without_networks.contains(&key(policy)),
-            };
+            let asked = self.of_policy(policies, &key(policy));
             let matches = |rule| matching::network_rule(policy, rule, &asked);
             if known && let Some(rule) = rules.iter().position(matches) {
                 let decision = Decision::Rule {

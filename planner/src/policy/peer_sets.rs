@@ -2,7 +2,7 @@
 //! an address is in is all that rules can tell of it, so that is its identity.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -253,16 +253,49 @@ fn anchor(namespaces: &Namespaces, pod: &LabelSelector) -> Anchor {
     }
 }
 
+/// Where the set of lists changes that addresses are in. In the order of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bound<L> {
+    /// The first address after the change.
+    pub at: u128,
+    /// Whether the list begins to have addresses, and does not end to.
+    pub begins: bool,
+    /// The list.
+    pub list: L,
+}
+
+/// The bounds of all ranges of lists.
+pub fn bounds<L: Copy + Ord>(
+    family: Family,
+    lists: impl IntoIterator<Item = (L, Vec<Range>)>,
+) -> Vec<Bound<L>> {
+    let highest = addresses::highest(family);
+    let mut bounds = Vec::new();
+    for (list, ranges) in lists {
+        for (first, last) in ranges {
+            let bound = |at, begins| Bound { at, begins, list };
+            bounds.push(bound(first, true));
+            bounds.extend((last < highest).then(|| bound(last + 1, false)));
+        }
+    }
+    bounds.sort_unstable();
+    bounds
+}
+
 /// A number for each list, and their sum for a set of lists. It is drawn anew in each process:
 /// nobody can make two sets with one sum.
 #[derive(Debug, Default)]
 pub struct Fingerprints(RandomState);
 
 impl Fingerprints {
-    /// That of the list with this number.
-    pub fn of(&self, list: usize) -> u128 {
-        let half = |which: u8| u128::from(self.0.hash_one((list, which)));
-        (half(0) << 64) | half(1)
+    /// The sum after a bound.
+    pub fn after<L: Copy + Hash>(&self, sum: u128, bound: &Bound<L>) -> u128 {
+        let half = |which: u8| u128::from(self.0.hash_one((bound.list, which)));
+        let of_list = (half(0) << 64) | half(1);
+        match bound.begins {
+            true => sum.wrapping_add(of_list),
+            false => sum.wrapping_sub(of_list),
+        }
     }
 }
 
@@ -273,42 +306,31 @@ pub struct Networks(Vec<(Range, Arc<[Number]>)>);
 
 impl Networks {
     /// Cuts overlapping ranges into disjoint ones.
-    pub fn new(family: Family, sets: &[(Number, Vec<Range>)], fingerprints: &Fingerprints) -> Self {
-        let mut bounds: Vec<(u128, bool, Number)> = Vec::new();
-        for (id, ranges) in sets {
-            for (first, last) in ranges {
-                bounds.push((*first, true, *id));
-                if *last < addresses::highest(family) {
-                    bounds.push((last + 1, false, *id));
-                }
-            }
-        }
-        bounds.sort_unstable();
+    pub fn new(
+        family: Family,
+        sets: Vec<(Number, Vec<Range>)>,
+        fingerprints: &Fingerprints,
+    ) -> Self {
+        let bounds = bounds(family, sets);
         let mut all: Vec<(Range, Arc<[Number]>)> = Vec::new();
         let mut within: BTreeSet<Number> = BTreeSet::new();
-        let mut fingerprint = 0u128;
+        let mut sum = 0;
         let mut known: HashMap<u128, Arc<[Number]>> = HashMap::new();
-        let mut at = 0;
-        while let Some((first, ..)) = bounds.get(at).copied() {
-            while let Some((bound, begins, id)) = bounds.get(at).copied()
-                && bound == first
-            {
-                let of_list = fingerprints.of(id as usize);
-                if begins {
-                    within.insert(id);
-                    fingerprint = fingerprint.wrapping_add(of_list);
-                } else {
-                    within.remove(&id);
-                    fingerprint = fingerprint.wrapping_sub(of_list);
-                }
-                at += 1;
+        let mut places = bounds.chunk_by(|a, b| a.at == b.at).peekable();
+        while let Some(place) = places.next() {
+            for bound in place {
+                sum = fingerprints.after(sum, bound);
+                match bound.begins {
+                    true => within.insert(bound.list),
+                    false => within.remove(&bound.list),
+                };
             }
-            let next = bounds.get(at).map(|(bound, ..)| bound - 1);
-            let last = next.unwrap_or(addresses::highest(family));
+            let last = places.peek().map(|next| next[0].at - 1);
+            let last = last.unwrap_or(addresses::highest(family));
             if !within.is_empty() {
-                let one = known.entry(fingerprint);
-                let within = one.or_insert_with(|| within.iter().copied().collect());
-                push(&mut all, (first, last), within);
+                let known = known.entry(sum);
+                let within = known.or_insert_with(|| within.iter().copied().collect());
+                push(&mut all, (place[0].at, last), within);
             }
         }
         Self(all)

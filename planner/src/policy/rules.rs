@@ -123,15 +123,16 @@ impl Atom {
 }
 
 impl Rules {
+    /// The lists of peers of all rules that name networks.
+    pub fn network_lists(&self) -> impl Iterator<Item = &BTreeSet<Atom>> {
+        let both = DIRECTIONS.into_iter();
+        let rules = both.flat_map(|direction| self.rules.get(direction).iter().flatten());
+        rules.filter_map(Rule::network_list)
+    }
+
     /// Whether any rule names networks.
     pub fn has_networks(&self) -> bool {
-        DIRECTIONS.into_iter().any(|direction| {
-            let mut rules = self.rules.get(direction).iter().flatten();
-            rules.any(|rule| match &rule.peers {
-                Peers::All => false,
-                Peers::Any(atoms) => atoms.iter().any(Atom::is_network),
-            })
-        })
+        self.network_lists().next().is_some()
     }
 
     /// The same if no network can be represented.
@@ -158,18 +159,29 @@ impl Namespaces {
 }
 
 impl Rule {
+    /// Its list of peers, if that has networks.
+    pub fn network_list(&self) -> Option<&BTreeSet<Atom>> {
+        match &self.peers {
+            Peers::Any(atoms) if atoms.iter().any(Atom::is_network) => Some(atoms),
+            Peers::Any(_) | Peers::All => None,
+        }
+    }
+
     /// The same if no network can be represented; none if it then matches nothing.
     fn without_networks(mut self, tier: Tier) -> Option<Self> {
-        let Peers::Any(atoms) = &mut self.peers else {
+        let Some(atoms) = self.network_list() else {
             return Some(self);
         };
-        let all = atoms.len();
-        atoms.retain(|atom| !atom.is_network());
-        match (atoms.len() == all, tier, self.action) {
-            (true, ..) => Some(self),
-            (false, Tier::Network, _) => (!atoms.is_empty()).then_some(self),
-            (false, _, Action::Accept) => None,
-            (false, _, Action::Deny | Action::Pass) => Some(Self::denies_everything()),
+        match (tier, self.action) {
+            (Tier::Network, _) => {
+                let left = atoms.iter().filter(|atom| !atom.is_network());
+                let left: BTreeSet<Atom> = left.cloned().collect();
+                let matches = !left.is_empty();
+                self.peers = Peers::Any(left);
+                matches.then_some(self)
+            }
+            (_, Action::Accept) => None,
+            (_, Action::Deny | Action::Pass) => Some(Self::denies_everything()),
         }
     }
 

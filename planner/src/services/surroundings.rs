@@ -10,7 +10,7 @@ use tweed_core::object::node::Node;
 use super::desired::Span;
 use super::options::Options;
 use super::spec::{FAMILIES, address};
-use crate::addresses::{Range, merged, parse_cidr, range, span, without};
+use crate::addresses::{merged, parse_cidr, span, without};
 
 /// The label of a Node that names its zone.
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
@@ -101,7 +101,7 @@ impl Surroundings {
 
     /// Where the pods of the cluster are.
     pub fn pod_networks(&self) -> BTreeSet<Span> {
-        spans_of(&self.pods.cluster)
+        spans_of(&self.pods.cluster, &[])
     }
 
     /// Where node ports are.
@@ -112,13 +112,7 @@ impl Surroundings {
         let networks: Vec<IpNetwork> = primary.chain(addresses.networks.iter().copied()).collect();
         let loopback = ["127.0.0.0/8", "::1/128"].map(parse_cidr);
         let loopback: Vec<IpNetwork> = loopback.into_iter().flatten().collect();
-        let of_family = |family| {
-            let is = |one: &&IpNetwork| Family::of(one.network()) == family;
-            let networks = networks.iter().filter(is);
-            let ranges = networks.flat_map(|one| without(one, &loopback)).collect();
-            spans(family, ranges)
-        };
-        FAMILIES.into_iter().flat_map(of_family).collect()
+        spans_of(&networks, &loopback)
     }
 }
 
@@ -139,28 +133,23 @@ impl ServiceNetworks {
         let is_within = |ip: &&IpAddr| cidrs.iter().any(|cidr| cidr.contains(**ip));
         let nodes: BTreeSet<IpAddr> = nodes.iter().filter(is_within).copied().collect();
         let holes: Vec<IpNetwork> = nodes.iter().copied().map(IpNetwork::from).collect();
-        let of_family = |family| {
-            let is = |one: &&IpNetwork| Family::of(one.network()) == family;
-            let cidrs = cidrs.iter().filter(is);
-            let ranges = cidrs.flat_map(|cidr| without(cidr, &holes)).collect();
-            spans(family, ranges)
-        };
         Self {
-            networks: FAMILIES.into_iter().flat_map(of_family).collect(),
+            networks: spans_of(&cidrs, &holes),
             nodes,
         }
     }
 }
 
-fn spans_of<'a>(networks: impl IntoIterator<Item = &'a IpNetwork> + Copy) -> BTreeSet<Span> {
+/// The union of networks without what is in `holes`.
+fn spans_of<'a>(
+    networks: impl IntoIterator<Item = &'a IpNetwork> + Copy,
+    holes: &[IpNetwork],
+) -> BTreeSet<Span> {
     let of_family = |family| {
         let is = |one: &&IpNetwork| Family::of(one.network()) == family;
-        spans(family, networks.into_iter().filter(is).map(range).collect())
+        let networks = networks.into_iter().filter(is);
+        let ranges = merged(networks.flat_map(|one| without(one, holes)).collect());
+        ranges.into_iter().map(move |range| span(family, range))
     };
     FAMILIES.into_iter().flat_map(of_family).collect()
-}
-
-fn spans(family: Family, ranges: Vec<Range>) -> Vec<Span> {
-    let merged = merged(ranges).into_iter();
-    merged.map(|range| span(family, range)).collect()
 }

@@ -173,7 +173,7 @@ impl Compiled {
     fn cut_networks(&mut self, index: &Index) {
         let new = [Family::V4, Family::V6].map(|family| {
             let ranges = self.peer_sets.ranges(family);
-            Networks::new(family, &ranges, &self.fingerprints)
+            Networks::new(family, ranges, &self.fingerprints)
         });
         let old = std::mem::replace(&mut self.networks, new);
         let differs = |address: &IpAddr| {

@@ -7,8 +7,8 @@
 //! with n. So this *cost* is limited on each node; what is in proportion to the objects is not.
 //!
 //! Each namespace bears what its own policies cost for its own pods, and loses the networks of
-//! its dearest policies if that is too much. What namespaces cost together is limited besides:
-//! the dearest loses its networks first. ClusterNetworkPolicies are together like one
+//! its most costly policies if that is too much. What namespaces cost together is limited besides:
+//! the most costly one loses its networks first. ClusterNetworkPolicies are together like one
 //! namespace, and lose nothing for what others cost.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -16,11 +16,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tweed_core::family::Family;
 
 use super::Compiled;
-use crate::addresses::{self, Range};
 use crate::policy::desired::DIRECTIONS;
 use crate::policy::local::PolicyKey;
 use crate::policy::peer_sets::{self, Fingerprints};
-use crate::policy::rules::{Atom, Rules};
+use crate::policy::rules::{Atom, Peers, Rules};
 
 /// The most that networks may cost.
 #[derive(Debug, Clone, Copy)]
@@ -77,11 +76,11 @@ pub struct WithoutNetworks {
 impl WithoutNetworks {
     /// Whether a policy is one of them.
     pub fn has(&self, key: &PolicyKey) -> bool {
-        self.joint.contains(key) || self.is_too_dear(key)
+        self.joint.contains(key) || self.is_too_costly(key)
     }
 
     /// Whether it is one for what its own namespace costs.
-    fn is_too_dear(&self, key: &PolicyKey) -> bool {
+    fn is_too_costly(&self, key: &PolicyKey) -> bool {
         let own = self.own.get(&Owner::of(key));
         own.is_some_and(|own| own.contains(key))
     }
@@ -115,7 +114,8 @@ impl Compiled {
         let mut differs = false;
         for owner in owners {
             let own = with_networks.get(&owner);
-            let without = own.map(|own| self.too_dear(known, policies, own, &combinations, &owner));
+            let without =
+                own.map(|own| self.too_costly(known, policies, own, &combinations, &owner));
             let without = without.unwrap_or_default();
             let before = match without.is_empty() {
                 true => known.own.remove(&owner),
@@ -124,7 +124,7 @@ impl Compiled {
             differs |= before.unwrap_or_default() != without;
         }
         if lists || differs {
-            known.joint = self.too_dear_together(known, policies);
+            known.joint = self.too_costly_together(known, policies);
         }
     }
 
@@ -142,7 +142,7 @@ impl Compiled {
 
     /// Those policies of an owner without whose networks the others cost no more than one
     /// owner's may.
-    fn too_dear(
+    fn too_costly(
         &self,
         known: &WithoutNetworks,
         policies: &Policies<'_>,
@@ -166,7 +166,7 @@ impl Compiled {
         let cost = |taken: &BTreeSet<&PolicyKey>| {
             let networks = |key: &PolicyKey| match own.contains_key(key) {
                 true => taken.contains(key),
-                false => !known.is_too_dear(key),
+                false => !known.is_too_costly(key),
             };
             let lists = Lists::of(taken.iter().filter_map(|key| own.get(key).copied()));
             let mut sum = lists.cost(0, |_| 1, &self.fingerprints);
@@ -207,13 +207,15 @@ impl Compiled {
             for (key, rules) in applied() {
                 for rule in rules.rules.get(direction).iter().flatten() {
                     let ports = rule.ports.count();
-                    match super::atoms(&rule.peers) {
-                        None => everybody = everybody.saturating_add(ports),
-                        Some(atoms) if networks(key) && atoms.iter().any(Atom::is_network) => {
+                    match rule.network_list() {
+                        Some(atoms) if networks(key) => {
                             let sum = of_list.entry(atoms).or_default();
                             *sum = sum.saturating_add(ports);
                         }
-                        Some(_) => {}
+                        None if rule.peers == Peers::All => {
+                            everybody = everybody.saturating_add(ports);
+                        }
+                        Some(_) | None => {}
                     }
                 }
             }
@@ -227,12 +229,12 @@ impl Compiled {
     }
 
     /// Those policies without whose networks all others cost no more than all may.
-    fn too_dear_together(
+    fn too_costly_together(
         &self,
         known: &WithoutNetworks,
         policies: &Policies<'_>,
     ) -> BTreeSet<PolicyKey> {
-        let is_left = |key: &PolicyKey| !known.is_too_dear(key);
+        let is_left = |key: &PolicyKey| !known.is_too_costly(key);
         let left = policies.iter();
         let left = left.filter(|(key, rules)| rules.has_networks() && is_left(key));
         let left: Policies<'_> = left.map(|(key, rules)| (*key, *rules)).collect();
@@ -293,13 +295,7 @@ struct Lists<'a>(Vec<&'a BTreeSet<Atom>>);
 
 impl<'a> Lists<'a> {
     fn of(policies: impl Iterator<Item = &'a Rules>) -> Self {
-        let rules = policies.flat_map(|rules| {
-            let each = DIRECTIONS.into_iter();
-            each.flat_map(|direction| rules.rules.get(direction).iter().flatten())
-        });
-        let lists = rules.filter_map(|rule| super::atoms(&rule.peers));
-        let lists = lists.filter(|atoms| atoms.iter().any(Atom::is_network));
-        let lists: HashSet<&BTreeSet<Atom>> = lists.collect();
+        let lists: HashSet<&BTreeSet<Atom>> = policies.flat_map(Rules::network_lists).collect();
         Self(lists.into_iter().collect())
     }
 
@@ -324,35 +320,19 @@ impl<'a> Lists<'a> {
         let mut sum = everywhere;
         let mut known: HashSet<u128> = [0].into();
         for family in FAMILIES {
-            let highest = addresses::highest(family);
-            // The first of each range, and what comes after the last.
-            let mut bounds: Vec<(u128, usize, bool)> = Vec::new();
-            for (at, atoms) in self.0.iter().enumerate() {
-                let ranges: Vec<Range> = peer_sets::ranges(atoms, family);
-                for (first, last) in ranges {
-                    bounds.push((first, at, true));
-                    if last < highest {
-                        bounds.push((last + 1, at, false));
-                    }
+            let lists = self.0.iter().enumerate();
+            let lists = lists.map(|(at, atoms)| (at, peer_sets::ranges(atoms, family)));
+            let bounds = peer_sets::bounds(family, lists);
+            let (mut within, mut weighs) = (0, everywhere);
+            for place in bounds.chunk_by(|a, b| a.at == b.at) {
+                for bound in place {
+                    within = fingerprints.after(within, bound);
+                    weighs = match bound.begins {
+                        true => weighs.saturating_add(weight(bound.list)),
+                        false => weighs.saturating_sub(weight(bound.list)),
+                    };
                 }
-            }
-            bounds.sort_unstable();
-            let (mut within, mut weighs) = (0u128, everywhere);
-            let mut bounds = bounds.into_iter().peekable();
-            while let Some((bound, at, begins)) = bounds.next() {
-                let fingerprint = fingerprints.of(at);
-                (within, weighs) = match begins {
-                    true => (
-                        within.wrapping_add(fingerprint),
-                        weighs.saturating_add(weight(at)),
-                    ),
-                    false => (
-                        within.wrapping_sub(fingerprint),
-                        weighs.saturating_sub(weight(at)),
-                    ),
-                };
-                let is_whole = bounds.peek().is_none_or(|(next, ..)| *next != bound);
-                if is_whole && known.insert(within) {
+                if known.insert(within) {
                     sum = sum.saturating_add(weighs);
                 }
             }

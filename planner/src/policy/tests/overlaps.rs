@@ -226,7 +226,7 @@ fn ports_for_everybody_count_for_each_network() {
 
 /// Two namespaces that each stay within their limit.
 #[test]
-fn what_namespaces_cost_together_is_limited_and_the_dearest_bears_it() {
+fn what_namespaces_cost_together_is_limited_and_the_most_costly_bears_it() {
     let mut world = two_namespaces();
     world.planner.compiled.limit_cost(50_000, 20_000);
     world.planner.plan();
