@@ -199,12 +199,8 @@ impl Reconciler {
     ///
     /// # Errors
     /// The change was refused; the next call then looks at everything again.
-    pub fn follow(
-        &mut self,
-        sets: &[Set],
-        changes: impl FnOnce() -> Vec<Change>,
-    ) -> Result<Option<Outcome>, Error> {
-        let followed = self.follow_provided(sets, changes);
+    pub fn follow(&mut self, sets: &[Set], changes: Vec<Change>) -> Result<Option<Outcome>, Error> {
+        let followed = self.follow_provided(sets, [changes]);
         if followed.is_err() {
             self.contents = None;
         }

@@ -12,9 +12,9 @@ use crate::look::{Found, Look};
 use crate::reconcile::{Outcome, Reconciler};
 use crate::table::Set;
 
-/// Maximum number of elements in one transaction of a first load: the kernel keeps a
-/// record of each until the transaction is done, hundreds of megabytes for all of them.
-const CHUNK: usize = 20_000;
+/// Maximum number of elements in one transaction of what may be written in parts: the kernel
+/// keeps a record of each until the transaction is done, hundreds of megabytes for all of them.
+pub(super) const CHUNK: usize = 20_000;
 
 /// Maximum number of looks in a row at one set that come to nothing, because it is written
 /// all the time, before it is compared by the thread that writes.

@@ -429,7 +429,7 @@ impl Table {
         if !inner::prefixes_of_sources(added).all(|prefix| prefixes.contains(&prefix)) {
             return Ok(None);
         }
-        let changes = || diff(&contents(prefixes, removed), &contents(prefixes, added));
+        let changes = diff(&contents(prefixes, removed), &contents(prefixes, added));
         self.reconciler.follow(&sets(prefixes), changes)
     }
 }

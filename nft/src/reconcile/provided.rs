@@ -191,25 +191,25 @@ impl Reconciler {
         written
     }
 
-    /// [`Self::write_known`] without looking, for a change of a plan. None if what the table
-    /// holds is not known: then [`Self::reconcile`] has to look.
+    /// [`Self::write_known`] without looking, of one transaction after the other, for a change of
+    /// a plan. None if what the table holds is not known: then [`Self::reconcile`] has to
+    /// look, and some may have been written.
     ///
     /// # Errors
     /// As of [`Self::write_known`].
     pub fn follow_provided(
         &mut self,
         sets: &[Set],
-        changes: impl FnOnce() -> Vec<Change>,
+        transactions: impl IntoIterator<Item = Vec<Change>>,
     ) -> Result<Option<Outcome>, Error> {
-        if self.drain_notifications()? || self.contents.is_none() {
-            return Ok(None);
+        let mut outcome = Outcome::default();
+        for changes in transactions {
+            if self.drain_notifications()? || self.contents.is_none() {
+                return Ok(None);
+            }
+            outcome.messages += self.write_known(sets, &changes, &[])?;
+            outcome.changed += element::count(&changes);
         }
-        let changes = changes();
-        let messages = self.write_known(sets, &changes, &[])?;
-        Ok(Some(Outcome {
-            changed: element::count(&changes),
-            repaired: 0,
-            messages,
-        }))
+        Ok(Some(outcome))
     }
 }

@@ -331,7 +331,7 @@ fn a_table_that_is_renewed_after_a_refusal_keeps_the_elements_that_nobody_provid
         },
     };
     let renewed = node.with(|reconciler| {
-        let refused = reconciler.follow(&skeleton().sets, || vec![absent]);
+        let refused = reconciler.follow(&skeleton().sets, vec![absent]);
         assert!(refused.is_err(), "{refused:?}");
         reconciler.renew(&skeleton(), None, &NoProvider { can_tell: true })
     });

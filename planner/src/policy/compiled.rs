@@ -121,7 +121,8 @@ impl Compiled {
     /// For tests that cannot have so many networks.
     #[cfg(test)]
     pub fn limit_cost(&mut self, own: usize, joint: usize) {
-        self.max_cost = MaxCost { own, joint };
+        let cheap = self.max_cost.cheap.min(own);
+        self.max_cost = MaxCost { own, joint, cheap };
     }
 
     /// What should be.

@@ -5,6 +5,7 @@ mod generation;
 mod marks;
 mod rules;
 mod sets;
+mod steps;
 mod writer;
 
 use tweed_planner::policy::desired::Desired;

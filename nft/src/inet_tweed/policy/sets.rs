@@ -50,12 +50,14 @@ pub(super) fn all() -> impl Iterator<Item = PolicySet> {
             ])
             .chain(DIRECTIONS.map(|direction| PolicySet::Pairs(direction, family)))
     };
-    FAMILIES.into_iter().flat_map(of_family).chain([
-        PolicySet::Open,
-        PolicySet::Exact,
-        PolicySet::RangeProfiles,
-        PolicySet::Ranges,
-    ])
+    let of_families = FAMILIES.into_iter().flat_map(of_family);
+    of_families.chain(of_profiles())
+}
+
+/// Those that say what a profile allows, by its number.
+pub(super) fn of_profiles() -> impl Iterator<Item = PolicySet> {
+    use PolicySet::{Exact, Open, RangeProfiles, Ranges};
+    [Open, Exact, RangeProfiles, Ranges].into_iter()
 }
 
 /// How a direction is called in names.

@@ -8,8 +8,9 @@ use tweed_planner::policy::desired::{
 };
 
 use super::generation::Generation;
+use super::steps::Steps;
 use super::{Policy, sets};
-use crate::element::{Elements, apply};
+use crate::element::{self, Change, Contents, Elements, apply};
 use crate::inet_tweed::skeleton;
 use crate::provided::Provider;
 
@@ -160,18 +161,62 @@ fn desired() -> impl Strategy<Value = Desired> {
         })
 }
 
+fn contents(desired: &Desired) -> Contents {
+    let names = sets::all().map(sets::PolicySet::name);
+    let elements = |name: &String| Provider::elements(desired, name).collect();
+    names.map(|name| (name.clone(), elements(&name))).collect()
+}
+
+/// Only what a profile allows is split, so that the change of all others finds the new
+/// profiles there and the old ones still there.
+#[test]
+fn a_large_change_is_written_in_parts_around_what_packets_see() {
+    let wide = |number: u32, ports: u16| {
+        let profile = FIRST_PROFILE + number;
+        let address: IpAddr = "10.0.0.1".parse().unwrap();
+        let mut desired = Desired {
+            active: true,
+            exact: (0..ports).map(|port| (profile, 6, port)).collect(),
+            ..Desired::default()
+        };
+        desired.pairs.ingress.insert((address, 1), profile);
+        desired
+    };
+    let small = Steps::of(sets::changes(&delta::delta(
+        &wide(0, 10),
+        &wide(1, 10),
+        true,
+    )));
+    assert!(small.before.is_empty() && small.after.is_empty());
+    assert_eq!(small.at_once.len(), 2);
+
+    let (old, new) = (wide(0, 30_000), wide(1, 50_000));
+    let large = Steps::of(sets::changes(&delta::delta(&old, &new, true)));
+    let mut after = contents(&old);
+    let counts = |changes: &[Change]| -> Vec<usize> {
+        let each = changes.chunks(1);
+        each.map(element::count).collect()
+    };
+    assert_eq!(counts(&large.before), [20_000, 20_000, 10_000]);
+    apply(&mut after, &large.before);
+    let mut both = new.exact.clone();
+    both.extend(&old.exact);
+    let both = contents(&Desired { exact: both, ..old });
+    assert_eq!(after, both);
+    apply(&mut after, &large.at_once);
+    let (exact, pairs) = ("policy_exact", "policy_pairs_in4");
+    assert_eq!(
+        (&after[exact], &after[pairs]),
+        (&both[exact], &contents(&new)[pairs])
+    );
+    assert_eq!(counts(&large.after), [20_000, 10_000]);
+    apply(&mut after, &large.after);
+    assert_eq!(after, contents(&new));
+}
+
 proptest! {
     #[test]
     fn a_delta_makes_the_new_elements_of_the_old_ones(old in desired(), new in desired()) {
-        let contents = |desired: &Desired| {
-            let names = sets::all().map(sets::PolicySet::name);
-            names
-                .map(|name| {
-                    let elements: Elements = Provider::elements(desired, &name).collect();
-                    (name, elements)
-                })
-                .collect::<crate::element::Contents>()
-        };
         let mut after = contents(&old);
         apply(&mut after, &sets::changes(&delta::delta(&old, &new, false)));
         prop_assert_eq!(after, contents(&new));

@@ -4,12 +4,9 @@
 //!   that pods that are there already are not cut by half of the elements. All marks are
 //!   cleared before ([`Marks`]): those of an earlier table mean nothing, unless this writer
 //!   has put them there and knows which generation comes next.
-//! - *In force*: one change is one transaction, with the next generation in it if the
-//!   change takes something away. That holds for any number of elements: whatever is
-//!   split, a packet could find one half with the other half missing, and be dropped
-//!   though both plans allow it, or pass though neither does. No order of parts avoids
-//!   that in general: an address that goes from one identity to another meets pairs that
-//!   come and go in the same change. 60,000 elements take some 200 ms.
+//! - *In force*: all of a change that a packet can see is one transaction ([`Steps`]), with
+//!   the next generation in it if the change takes something away. 60,000 elements take some
+//!   200 ms.
 //! - *Repair*: whatever somebody else changed, flows may have been judged by it, so the
 //!   next generation comes with it.
 
@@ -20,6 +17,7 @@ use super::super::provided_sets::{ProvidedSets, chunks};
 use super::generation::{self, ENTRY, Generation};
 use super::marks::Marks;
 use super::sets;
+use super::steps::Steps;
 use crate::element::{Change, Contents};
 use crate::error::Error;
 use crate::provided::Provider;
@@ -125,7 +123,8 @@ impl Writer {
     }
 
     /// Makes the sets follow a change of the plan. None if they are not known to hold
-    /// what was desired before.
+    /// what was desired before. After None or an error they may hold a part of the change, and
+    /// are compared.
     pub(in super::super) fn follow(
         &mut self,
         reconciler: &mut Reconciler,
@@ -135,19 +134,29 @@ impl Writer {
         let Some(current) = self.generation.filter(|_| is_known) else {
             return Ok(None);
         };
-        let mut changes = sets::changes(delta);
+        let Steps {
+            before,
+            mut at_once,
+            after,
+        } = Steps::of(sets::changes(delta));
         let mut generation = current;
         if delta.takes_away {
             generation = self.next(current)?;
-            changes.push(generation::change(Some(current), generation));
+            at_once.push(generation::change(Some(current), generation));
         }
         let declarations: Vec<Set> = super::declarations().collect();
+        let each = |changes: Vec<Change>| changes.into_iter().map(|change| vec![change]);
         // After an error it is not known which generation is in force.
         self.generation = None;
-        let outcome = reconciler.follow_provided(&declarations, || changes)?;
+        let transactions = each(before).chain([at_once]);
+        let mut outcome = reconciler.follow_provided(&declarations, transactions)?;
         match outcome {
             Some(_) if generation != current => self.came_in_force(generation, reconciler),
             _ => self.generation = Some(current),
+        }
+        if let Some(before) = outcome {
+            let after = reconciler.follow_provided(&declarations, each(after))?;
+            outcome = after.map(|after| before + after);
         }
         self.marks.clear_in_time(self.generation.unwrap_or(current));
         Ok(outcome)

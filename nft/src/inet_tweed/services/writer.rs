@@ -176,14 +176,7 @@ impl Writer {
             return Ok(None);
         }
         let declarations: Vec<Set> = declarations().collect();
-        let mut outcome = Outcome::default();
-        for changes in steps(elements::changes(delta)) {
-            let Some(written) = reconciler.follow_provided(&declarations, || changes)? else {
-                return Ok(None);
-            };
-            outcome = outcome + written;
-        }
-        Ok(Some(outcome))
+        reconciler.follow_provided(&declarations, steps(elements::changes(delta)))
     }
 
     /// Replaces the whole table with all elements: for elements that cannot be taken out

@@ -1,13 +1,17 @@
 //! A flow that is no longer allowed is cut, and no other.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use caps::{CapSet, Capability::CAP_NET_ADMIN};
 use tweed_core::family::Family;
 use tweed_planner::policy::desired::Desired;
 use tweed_planner::policy::desired::Direction::In;
 
 use super::delta::delta;
-use super::lab::{FAMILIES, Fate::*, Lab, arrives, udp_pair};
+use super::lab::{FAMILIES, Fate::*, Lab, arrives, ruleset, udp_pair};
 use super::plan::{Plan, TCP, UDP, identity, profile};
+use crate::node::NOTHING;
 
 /// `a` may reach `b` by these ports of TCP, and port 53 of UDP.
 pub fn allowing(lab: &Lab, ports: &[u16]) -> Desired {
@@ -93,6 +97,51 @@ fn a_flow_that_stays_allowed_loses_nothing_over_all_generations() {
     }
     assert_eq!(lab.drops(), 0);
     assert_eq!(handles(&lab), before, "nothing but elements was written");
+}
+
+/// Such a change is several transactions: before it and after it packets find what they
+/// found, however often it goes there and back.
+#[test]
+fn a_change_of_fifty_thousand_ports_cuts_the_one_flow_and_no_other() {
+    let lab = Lab::new();
+    let wide = |number, ports: &[u16]| {
+        let mut plan = Plan::new(&[lab.a.both(), lab.b.both()].concat())
+            .policed(In, &lab.b.both())
+            .identity(&lab.a.both(), identity(0))
+            .pair(In, &lab.b.both(), identity(0), profile(number))
+            .exact(profile(number), UDP, 53);
+        for port in (10_000..60_000).chain(ports.iter().copied()) {
+            plan = plan.exact(profile(number), TCP, port);
+        }
+        plan.0
+    };
+    let (both, one) = (wide(0, &[80, 81]), wide(1, &[80]));
+    lab.reconcile(&both);
+    let (client, server) = udp_pair(&lab.a, &lab.b, Family::V4, 53);
+    let stays = lab.connection(&lab.a, &lab.b, Family::V4, 80);
+    let mut connections = [stays, lab.connection(&lab.a, &lab.b, Family::V4, 81)];
+    let ended = AtomicBool::new(false);
+    let lost = thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                client.send_to(b"x", server.local_addr().unwrap()).unwrap();
+                if !arrives(&server) && lab.drops() > 0 {
+                    return true;
+                }
+            }
+            false
+        });
+        for (old, new) in [(&both, &one), (&one, &both), (&both, &one)] {
+            lab.follow(old, new, new == &one);
+        }
+        ended.store(true, Ordering::Relaxed);
+        sender.join().unwrap()
+    });
+    assert!(!lost && lab.drops() == 0);
+    let [stays, cut] = &mut connections;
+    assert_eq!(lab.request(stays), Passed);
+    assert_eq!(lab.request(cut), Dropped);
+    assert_eq!(lab.look(&ruleset(), &one, true), NOTHING);
 }
 
 /// A flow that was cut does not come back with the number it has been judged under.

@@ -11,15 +11,14 @@
 //! the most costly one loses its networks first. ClusterNetworkPolicies are together like one
 //! namespace, and lose nothing for what others cost.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+mod cost;
 
-use tweed_core::family::Family;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Compiled;
-use crate::policy::desired::DIRECTIONS;
 use crate::policy::local::PolicyKey;
-use crate::policy::peer_sets::{self, Fingerprints};
-use crate::policy::rules::{Atom, Peers, Rules};
+use crate::policy::rules::Rules;
+use cost::Combinations;
 
 /// The most that networks may cost.
 #[derive(Debug, Clone, Copy)]
@@ -27,8 +26,12 @@ pub struct MaxCost {
     /// Of one namespace: numbers of lists in all identities, and ranges of ports in all
     /// profiles.
     pub own: usize,
-    /// Of all together: numbers of lists in all identities.
+    /// Of all together: what each costs, but that numbers of lists in identities are counted
+    /// for all policies of the node at once.
     pub joint: usize,
+    /// What costs at most this by a count of lists alone counts as nothing: then nobody has to
+    /// look at the ranges, which are many in a list from elsewhere.
+    pub cheap: usize,
 }
 
 impl Default for MaxCost {
@@ -36,15 +39,10 @@ impl Default for MaxCost {
         Self {
             own: 500_000,
             joint: 2_000_000,
+            cheap: 1_000,
         }
     }
 }
-
-/// What costs at most this by a count of lists alone counts as nothing: then nobody has to look
-/// at the ranges, which are many in a list from elsewhere.
-const CHEAP: usize = 1_000;
-
-const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 /// Whose policies bear their cost together: those of a namespace, or all of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +69,10 @@ pub struct WithoutNetworks {
     own: BTreeMap<Owner, BTreeSet<PolicyKey>>,
     /// For what they cost together.
     joint: BTreeSet<PolicyKey>,
+    /// What the profiles of each owner cost with all policies but those in `own`.
+    profiles: BTreeMap<Owner, usize>,
+    /// What the lists of all policies but those in `own` cost.
+    lists: usize,
 }
 
 impl WithoutNetworks {
@@ -89,6 +91,9 @@ impl WithoutNetworks {
 /// The policies of a node by their keys, with their rules.
 pub type Policies<'a> = BTreeMap<&'a PolicyKey, &'a Rules>;
 
+/// The policies that keep their networks.
+type Taken<'a> = BTreeSet<&'a PolicyKey>;
+
 impl Compiled {
     /// Finds the policies that are to match no network anew, of those that will be in force.
     /// `changed` are those that have become others, or apply to others; `lists` says that
@@ -100,243 +105,191 @@ impl Compiled {
         changed: &BTreeSet<PolicyKey>,
         lists: bool,
     ) {
-        let mut with_networks: BTreeMap<Owner, Policies<'_>> = BTreeMap::new();
+        let mut owned: BTreeMap<Owner, Policies<'_>> = BTreeMap::new();
         for (key, rules) in policies.iter().filter(|(_, rules)| rules.has_networks()) {
-            let own = with_networks.entry(Owner::of(key)).or_default();
+            let own = owned.entry(Owner::of(key)).or_default();
             own.insert(key, rules);
         }
-        let combinations = self.combinations();
         let mut owners: BTreeSet<Owner> = changed.iter().map(Owner::of).collect();
         // They apply to pods of all namespaces.
         if owners.contains(&Owner::Cluster) {
-            owners.extend(with_networks.keys().cloned());
+            owners.extend(owned.keys().cloned());
         }
-        let mut differs = false;
-        for owner in owners {
-            let own = with_networks.get(&owner);
-            let without =
-                own.map(|own| self.too_costly(known, policies, own, &combinations, &owner));
-            let without = without.unwrap_or_default();
-            let before = match without.is_empty() {
-                true => known.own.remove(&owner),
-                false => known.own.insert(owner, without.clone()),
-            };
-            differs |= before.unwrap_or_default() != without;
+        let search = Search {
+            compiled: self,
+            policies,
+            combinations: self.combinations(),
+            owned,
+        };
+        let (mut lists, mut profiles) = (lists, false);
+        for owner in &owners {
+            let (without, cost) = search.too_costly(known, owner);
+            lists |= replace(&mut known.own, owner, without);
+            profiles |= replace(&mut known.profiles, owner, cost);
         }
-        if lists || differs {
-            known.joint = self.too_costly_together(known, policies);
+        if lists {
+            let left = search.left(known);
+            known.lists = self.cost_of_lists(left.map(|(_, rules)| rules));
+        }
+        if lists || profiles {
+            known.joint = search.too_costly_together(known);
         }
     }
+}
 
-    /// The different sets of policies that apply to local pods, by the pods' namespace.
-    fn combinations(&self) -> BTreeMap<&str, BTreeSet<&BTreeSet<PolicyKey>>> {
-        let mut combinations: BTreeMap<&str, BTreeSet<_>> = BTreeMap::new();
-        for local in self.locals.values() {
-            if let Some(kind) = local.subject() {
-                let of = combinations.entry(&*kind.namespace).or_default();
-                of.insert(&local.applied);
-            }
-        }
-        combinations
-    }
+/// A search for policies that lose their networks.
+struct Search<'a> {
+    compiled: &'a Compiled,
+    policies: &'a Policies<'a>,
+    combinations: Combinations<'a>,
+    /// The policies with networks.
+    owned: BTreeMap<Owner, Policies<'a>>,
+}
 
+impl<'a> Search<'a> {
     /// Those policies of an owner without whose networks the others cost no more than one
-    /// owner's may.
-    fn too_costly(
-        &self,
-        known: &WithoutNetworks,
-        policies: &Policies<'_>,
-        own: &Policies<'_>,
-        combinations: &BTreeMap<&str, BTreeSet<&BTreeSet<PolicyKey>>>,
-        owner: &Owner,
-    ) -> BTreeSet<PolicyKey> {
-        // To a pod apply policies of its namespace and of the cluster, which does not bear what
-        // the former cost.
-        let is_counted =
-            |key: &&PolicyKey| *owner != Owner::Cluster || Owner::of(key) == Owner::Cluster;
-        let of_owner = combinations.iter().filter(|(namespace, _)| match owner {
-            Owner::Cluster => true,
-            Owner::Namespace(name) => name == *namespace,
-        });
-        let counted: BTreeSet<BTreeSet<&PolicyKey>> = of_owner
-            .flat_map(|(_, applied)| applied)
-            .map(|applied| applied.iter().filter(is_counted).collect())
-            .collect();
-        let max = self.max_cost.own;
-        let cost = |taken: &BTreeSet<&PolicyKey>| {
-            let networks = |key: &PolicyKey| match own.contains_key(key) {
-                true => taken.contains(key),
-                false => !known.is_too_costly(key),
+    /// owner's may, and what the profiles cost then.
+    fn too_costly(&self, known: &WithoutNetworks, owner: &Owner) -> (BTreeSet<PolicyKey>, usize) {
+        let Some(own) = self.owned.get(owner) else {
+            return Default::default();
+        };
+        let max = self.compiled.max_cost.own;
+        let cost = |taken: &Taken<'_>| {
+            let rules = taken.iter().filter_map(|key| own.get(key).copied());
+            let lists = self.compiled.cost_of_lists(rules);
+            // Where the lists are too many already it does not matter.
+            let profiles = match lists <= max {
+                true => self.cost_of_profiles(known, owner, taken, max),
+                false => 0,
             };
-            let lists = Lists::of(taken.iter().filter_map(|key| own.get(key).copied()));
-            let mut sum = lists.cost(0, |_| 1, &self.fingerprints);
-            for applied in &counted {
-                if sum > max {
-                    break;
-                }
-                sum = sum.saturating_add(self.cost_of_ports(policies, applied, networks));
-            }
-            sum
+            (lists.saturating_add(profiles), profiles)
         };
-        let all: BTreeSet<&PolicyKey> = own.keys().copied().collect();
-        if cost(&all) <= max {
-            return BTreeSet::new();
+        let (all, profiles) = cost(&own.keys().copied().collect());
+        if all <= max {
+            return (BTreeSet::new(), profiles);
         }
-        let alone = |rules| Lists::of([rules].into_iter()).cost(0, |_| 1, &self.fingerprints);
-        let mut ranked: Vec<&PolicyKey> = own.keys().copied().collect();
-        ranked.sort_by_cached_key(|key| (own.get(key).map(|rules| alone(rules)), *key));
-        beyond(&ranked, |taken| cost(taken) <= max)
-    }
-
-    /// What the profiles of a pod that these policies apply to cost, if those have networks of
-    /// which `networks` says so.
-    fn cost_of_ports(
-        &self,
-        policies: &Policies<'_>,
-        applied: &BTreeSet<&PolicyKey>,
-        networks: impl Fn(&PolicyKey) -> bool,
-    ) -> usize {
-        let applied = || {
-            applied
-                .iter()
-                .filter_map(|key| Some((*key, *policies.get(key)?)))
-        };
-        let each = DIRECTIONS.map(|direction| {
-            let mut everybody = 0usize;
-            let mut of_list: HashMap<&BTreeSet<Atom>, usize> = HashMap::new();
-            for (key, rules) in applied() {
-                for rule in rules.rules.get(direction).iter().flatten() {
-                    let ports = rule.ports.count();
-                    match rule.network_list() {
-                        Some(atoms) if networks(key) => {
-                            let sum = of_list.entry(atoms).or_default();
-                            *sum = sum.saturating_add(ports);
-                        }
-                        None if rule.peers == Peers::All => {
-                            everybody = everybody.saturating_add(ports);
-                        }
-                        Some(_) | None => {}
-                    }
-                }
-            }
-            if of_list.is_empty() {
-                return 0;
-            }
-            let (atoms, ports): (Vec<_>, Vec<_>) = of_list.into_iter().unzip();
-            Lists(atoms).cost(everybody, |at| ports[at], &self.fingerprints)
-        });
-        each.into_iter().fold(0, usize::saturating_add)
+        let ranked = self.ranked(own.keys().copied().collect());
+        let (taken, without) = split(&ranked, |taken| cost(taken).0 <= max);
+        let (_, profiles) = cost(&taken);
+        (without, profiles)
     }
 
     /// Those policies without whose networks all others cost no more than all may.
-    fn too_costly_together(
-        &self,
-        known: &WithoutNetworks,
-        policies: &Policies<'_>,
-    ) -> BTreeSet<PolicyKey> {
-        let is_left = |key: &PolicyKey| !known.is_too_costly(key);
-        let left = policies.iter();
-        let left = left.filter(|(key, rules)| rules.has_networks() && is_left(key));
-        let left: Policies<'_> = left.map(|(key, rules)| (*key, *rules)).collect();
-        let cost = |taken: &BTreeSet<&PolicyKey>| {
-            let lists = Lists::of(taken.iter().filter_map(|key| left.get(key).copied()));
-            lists.cost(0, |_| 1, &self.fingerprints)
-        };
-        let max = self.max_cost.joint;
-        let all: BTreeSet<&PolicyKey> = left.keys().copied().collect();
-        if cost(&all) <= max {
+    fn too_costly_together(&self, known: &WithoutNetworks) -> BTreeSet<PolicyKey> {
+        let max = self.compiled.max_cost.joint;
+        let profiles = known.profiles.values().copied();
+        if profiles.fold(known.lists, usize::saturating_add) <= max {
             return BTreeSet::new();
         }
-        let mut owners: BTreeMap<Owner, BTreeSet<&PolicyKey>> = BTreeMap::new();
-        for key in left.keys() {
-            owners.entry(Owner::of(key)).or_default().insert(key);
+        let mut left: BTreeMap<Owner, Vec<(&PolicyKey, &Rules)>> = BTreeMap::new();
+        for (key, rules) in self.left(known) {
+            left.entry(Owner::of(key)).or_default().push((key, rules));
         }
-        // Those of the cluster come first.
-        let rank = |owner: &Owner, keys: &BTreeSet<&PolicyKey>| match owner {
-            Owner::Cluster => 0,
-            Owner::Namespace(_) => cost(keys),
+        let profiles = |owner: &Owner| known.profiles.get(owner).copied().unwrap_or_default();
+        let fits = |taken: &Taken<'_>| {
+            let all = left.values().flatten();
+            let all = all.filter(|(key, _)| taken.contains(key));
+            let mut sum = self.compiled.cost_of_lists(all.map(|(_, rules)| *rules));
+            for (owner, own) in &left {
+                if sum > max {
+                    break;
+                }
+                let is_taken = own.iter().filter(|(key, _)| taken.contains(key)).count();
+                sum = sum.saturating_add(match is_taken {
+                    0 => 0,
+                    all if all == own.len() => profiles(owner),
+                    _ => self.cost_of_profiles(known, owner, taken, max),
+                });
+            }
+            sum <= max
         };
-        let costs: BTreeMap<&Owner, usize> = { owners.iter() }
-            .map(|(owner, keys)| (owner, rank(owner, keys)))
-            .collect();
-        let mut ranked: Vec<&PolicyKey> = left.keys().copied().collect();
-        ranked.sort_by_cached_key(|key| {
-            let owner = Owner::of(key);
-            (
-                costs.get(&owner).copied(),
-                owner,
-                cost(&[*key].into()),
-                *key,
-            )
+        // Those of the cluster come first.
+        let rank = |owner: &Owner, own: &[(&PolicyKey, &Rules)]| match owner {
+            Owner::Cluster => 0,
+            Owner::Namespace(_) => {
+                let lists = self
+                    .compiled
+                    .cost_of_lists(own.iter().map(|(_, rules)| *rules));
+                lists.saturating_add(profiles(owner))
+            }
+        };
+        let mut owners: Vec<_> = left.iter().collect();
+        owners.sort_by_cached_key(|(owner, own)| (rank(owner, own), *owner));
+        let ranked = owners.into_iter().flat_map(|(_, own)| {
+            let keys = own.iter().map(|(key, _)| *key);
+            self.ranked(keys.collect())
         });
-        beyond(&ranked, |taken| cost(taken) <= max)
+        split(&ranked.collect::<Vec<_>>(), fits).1
+    }
+
+    /// The policies with networks that lose none for what their own namespaces cost.
+    fn left(&self, known: &WithoutNetworks) -> impl Iterator<Item = (&'a PolicyKey, &'a Rules)> {
+        let all = self.owned.values().flatten();
+        let left = all.filter(|(key, _)| !known.is_too_costly(key));
+        left.map(|(key, rules)| (*key, *rules))
+    }
+
+    /// Policies by what their lists cost alone, the cheapest first.
+    fn ranked<'b>(&self, mut keys: Vec<&'b PolicyKey>) -> Vec<&'b PolicyKey> {
+        let alone = |key: &PolicyKey| {
+            let rules = self.policies.get(key).copied();
+            self.compiled.cost_of_lists(rules)
+        };
+        keys.sort_by_cached_key(|key| (alone(key), *key));
+        keys
+    }
+
+    /// What the profiles cost of the pods that an owner answers for, if of its own policies
+    /// only those of `taken` have networks; some number beyond `max` if it is more than that.
+    fn cost_of_profiles(
+        &self,
+        known: &WithoutNetworks,
+        owner: &Owner,
+        taken: &Taken<'_>,
+        max: usize,
+    ) -> usize {
+        let networks = |key: &PolicyKey| match Owner::of(key) == *owner {
+            true => taken.contains(key),
+            false => !known.is_too_costly(key),
+        };
+        let combinations = &self.combinations;
+        let policies = self.policies;
+        self.compiled
+            .cost_of_profiles(policies, combinations, owner, networks, max)
     }
 }
 
-/// What comes after as many of these as fit.
-fn beyond(
-    ranked: &[&PolicyKey],
-    fit: impl Fn(&BTreeSet<&PolicyKey>) -> bool,
-) -> BTreeSet<PolicyKey> {
-    let (mut fits, mut too_many) = (0, ranked.len());
-    while too_many - fits > 1 {
-        let middle = fits.midpoint(too_many);
-        match fit(&ranked[..middle].iter().copied().collect()) {
-            true => fits = middle,
+/// Sets a value, of which the default is not kept. True if it was another one.
+fn replace<V: Default + PartialEq>(
+    values: &mut BTreeMap<Owner, V>,
+    owner: &Owner,
+    value: V,
+) -> bool {
+    let differs = values.get(owner).unwrap_or(&V::default()) != &value;
+    if value == V::default() {
+        values.remove(owner);
+    } else if differs {
+        values.insert(owner.clone(), value);
+    }
+    differs
+}
+
+/// As many of these, from the first one on, as fit, and those that come after.
+fn split<'a>(
+    ranked: &[&'a PolicyKey],
+    fits: impl Fn(&Taken<'_>) -> bool,
+) -> (Taken<'a>, BTreeSet<PolicyKey>) {
+    let (mut fitting, mut too_many) = (0, ranked.len());
+    while too_many - fitting > 1 {
+        let middle = fitting.midpoint(too_many);
+        match fits(&ranked[..middle].iter().copied().collect()) {
+            true => fitting = middle,
             false => too_many = middle,
         }
     }
-    ranked[fits..].iter().map(|key| (*key).clone()).collect()
-}
-
-/// Different lists of peers with networks.
-#[derive(Debug)]
-struct Lists<'a>(Vec<&'a BTreeSet<Atom>>);
-
-impl<'a> Lists<'a> {
-    fn of(policies: impl Iterator<Item = &'a Rules>) -> Self {
-        let lists: HashSet<&BTreeSet<Atom>> = policies.flat_map(Rules::network_lists).collect();
-        Self(lists.into_iter().collect())
-    }
-
-    /// The sum over all different sets of lists that addresses are in: of each `everywhere`,
-    /// and what each list in it weighs.
-    fn cost(
-        &self,
-        everywhere: usize,
-        weight: impl Fn(usize) -> usize,
-        fingerprints: &Fingerprints,
-    ) -> usize {
-        let total = (0..self.0.len())
-            .map(&weight)
-            .fold(everywhere, usize::saturating_add);
-        let sets = u32::try_from(self.0.len())
-            .ok()
-            .and_then(|lists| 1usize.checked_shl(lists));
-        let most = sets.map(|sets| sets.saturating_mul(total));
-        if most.is_some_and(|most| most <= CHEAP) {
-            return 0;
-        }
-        let mut sum = everywhere;
-        let mut known: HashSet<u128> = [0].into();
-        for family in FAMILIES {
-            let lists = self.0.iter().enumerate();
-            let lists = lists.map(|(at, atoms)| (at, peer_sets::ranges(atoms, family)));
-            let bounds = peer_sets::bounds(family, lists);
-            let (mut within, mut weighs) = (0, everywhere);
-            for place in bounds.chunk_by(|a, b| a.at == b.at) {
-                for bound in place {
-                    within = fingerprints.after(within, bound);
-                    weighs = match bound.begins {
-                        true => weighs.saturating_add(weight(bound.list)),
-                        false => weighs.saturating_sub(weight(bound.list)),
-                    };
-                }
-                if known.insert(within) {
-                    sum = sum.saturating_add(weighs);
-                }
-            }
-        }
-        sum
-    }
+    let (taken, without) = ranked.split_at(fitting);
+    (
+        taken.iter().copied().collect(),
+        without.iter().map(|key| (*key).clone()).collect(),
+    )
 }

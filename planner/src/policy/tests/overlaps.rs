@@ -255,3 +255,107 @@ fn what_namespaces_cost_together_is_limited_and_the_most_costly_bears_it() {
     world.planner.plan();
     assert_eq!(refused(&world), ["NetworkPolicy a/singles"]);
 }
+
+/// A hundred networks with a port, and this many ports for everybody. The lists cost little, and
+/// the ports that are allowed with them 101 for each.
+fn ports(of: NetworkPolicy, count: u16) -> NetworkPolicy {
+    let port = |number: u16| tcp(PortMatch::Range(2 * number, 2 * number));
+    let single = |number: u16| Rule {
+        peers: vec![block(&format!("198.18.{number}.0/24"), &[])],
+        ports: vec![port(20_000)],
+    };
+    let everybody = Rule {
+        peers: Vec::new(),
+        ports: (1..=count).map(port).collect(),
+    };
+    NetworkPolicy {
+        ingress: (0..100).map(single).chain([everybody]).collect(),
+        ..of
+    }
+}
+
+#[test]
+fn ports_of_all_namespaces_are_limited_together() {
+    let mut world = two_namespaces();
+    world.planner.compiled.limit_cost(50_000, 50_000);
+    let of_a = |count| ports(allow("ports", Vec::new(), Vec::new()), count);
+    apply(&mut world, of_a(200));
+    apply(&mut world, ports(of_neighbour(Vec::new()), 250));
+    apply(&mut world, of_a(240));
+    assert_eq!(refused(&world), Vec::<String>::new());
+    apply(&mut world, of_a(260));
+    assert_eq!(refused(&world), ["NetworkPolicy a/ports"]);
+    // The other one costs more now, and so bears what this one costs.
+    apply(&mut world, of_a(249));
+    assert_eq!(refused(&world), ["NetworkPolicy b/other"]);
+    apply(&mut world, of_a(100));
+    assert_eq!(refused(&world), Vec::<String>::new());
+}
+
+#[test]
+fn what_a_namespace_keeps_counts_beside_what_another_one_needs() {
+    let mut world = two_namespaces();
+    world.planner.compiled.limit_cost(60_000, 50_000);
+    let small = NetworkPolicy {
+        name: "small".into(),
+        ..ports(of_neighbour(Vec::new()), 60)
+    };
+    let large = NetworkPolicy {
+        name: "large".into(),
+        ..ports(of_neighbour(Vec::new()), 200)
+    };
+    apply(
+        &mut world,
+        ports(allow("ports", Vec::new(), Vec::new()), 249),
+    );
+    apply(&mut world, large);
+    assert_eq!(refused(&world), Vec::<String>::new());
+    // Its ports for everybody are allowed with the networks of the large one, too.
+    apply(&mut world, small);
+    let both = ["NetworkPolicy b/large", "NetworkPolicy b/small"];
+    assert_eq!(refused(&world), both);
+}
+
+/// No list of peers changes, and still there is more for each of them.
+#[test]
+fn a_pod_with_policies_of_its_own_counts() {
+    let mut world = two_namespaces();
+    world.planner.compiled.limit_cost(60_000, 50_000);
+    apply(
+        &mut world,
+        ports(allow("ports", Vec::new(), Vec::new()), 249),
+    );
+    apply(&mut world, ports(of_neighbour(Vec::new()), 200));
+    let labelled = NetworkPolicy {
+        name: "labelled".into(),
+        pod_selector: LabelSelector {
+            match_labels: [("role".to_owned(), "web".to_owned())].into(),
+            ..LabelSelector::default()
+        },
+        ingress: vec![Rule::default()],
+        ..of_neighbour(Vec::new())
+    };
+    apply(&mut world, labelled);
+    assert_eq!(refused(&world), Vec::<String>::new());
+    let mut local = records(&[("10.0.0.2", "web")]);
+    for (ip, name, labels) in [
+        ("10.0.0.3", "neighbour", [].as_slice()),
+        ("10.0.0.4", "labelled", &[("role", "web")]),
+    ] {
+        let pod = Pod {
+            namespace: "b".into(),
+            ..pod(name, "me", ip, labels)
+        };
+        for scope in [PodScope::Own, PodScope::All] {
+            world.planner.apply_pods(&scope, Event::Apply(pod.clone()));
+        }
+        let name = PodName {
+            namespace: "b".into(),
+            name: name.into(),
+        };
+        local.pods.insert(address(ip), Some(name.into()));
+    }
+    world.planner.set_local(local);
+    world.planner.plan();
+    assert_eq!(refused(&world), ["NetworkPolicy b/other"]);
+}

@@ -1,11 +1,13 @@
 //! The compiled plan against the evaluator, and deltas against whole plans.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use proptest::prelude::*;
 
 use super::walk::{Flow, applied, passes};
 use super::world::World;
 use crate::dice::Dice;
-use crate::policy::desired::{DIRECTIONS, Desired, Direction};
+use crate::policy::desired::{DIRECTIONS, Desired, Direction, Number};
 use crate::policy::evaluator::Verdict;
 use crate::policy::planner::Step;
 
@@ -91,6 +93,7 @@ pub fn follows(
         Step::Full => prop_assert!(!old.active || !new.active),
         Step::Delta(delta) => {
             prop_assert_eq!(&applied(&delta, old), new);
+            prop_assert!(profiles_stay(old, new), "{delta:#?}");
             let lost = |(direction, flow): &&(Direction, Flow)| {
                 passes(old, *direction, *flow) && !passes(new, *direction, *flow)
             };
@@ -104,6 +107,38 @@ pub fn follows(
         }
     }
     Ok(())
+}
+
+/// What the elements of each profile, and of each range profile, say.
+fn profiles(desired: &Desired) -> BTreeMap<Number, BTreeSet<[u32; 3]>> {
+    let open = desired.open.iter().map(|number| (*number, [0; 3]));
+    let exact = desired.exact.iter();
+    let exact =
+        exact.map(|(number, protocol, port)| (*number, [1, (*protocol).into(), (*port).into()]));
+    let of_protocols = desired.range_profiles.iter();
+    let of_protocols =
+        of_protocols.map(|((number, protocol), of)| (*number, [2, (*protocol).into(), *of]));
+    let ranges = desired.ranges.iter();
+    let ranges = ranges.map(|range| (range.profile, [3, range.first.into(), range.last.into()]));
+    let mut profiles: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for (number, says) in open.chain(exact).chain(of_protocols).chain(ranges) {
+        profiles.entry(number).or_default().insert(says);
+    }
+    profiles
+}
+
+/// Whether no number means one thing in one plan and another in the next one, and only numbers
+/// that something leads to mean anything: large changes are written in parts that rely on it.
+fn profiles_stay(old: &Desired, new: &Desired) -> bool {
+    let is_used = |desired: &Desired| {
+        let pairs = [&desired.pairs.ingress, &desired.pairs.egress];
+        let pairs = pairs.into_iter().flat_map(|pairs| pairs.values());
+        let used: BTreeSet<&Number> = pairs.chain(desired.range_profiles.values()).collect();
+        profiles(desired).keys().all(|number| used.contains(number))
+    };
+    let [before, after] = [old, new].map(profiles);
+    let stays = |(number, says)| after.get(number).is_none_or(|after| after == says);
+    is_used(old) && is_used(new) && before.iter().all(stays)
 }
 
 /// How many elements there are of each sort.
@@ -124,14 +159,12 @@ pub fn sizes(desired: &Desired) -> [usize; 11] {
 }
 
 /// A random world in which, mostly, networks may overlap only a little.
-fn limited(dice: &mut Dice) -> (World, usize) {
+fn limited(dice: &mut Dice) -> (World, [usize; 2]) {
     let mut world = World::random(dice);
     let max = *dice.pick(&[usize::MAX, 0, 3, 12, 40]);
-    world
-        .planner
-        .compiled
-        .limit_cost(max, max.saturating_mul(2));
-    (world, max)
+    let joint = *dice.pick(&[max, max.saturating_mul(2), max / 2, 60]);
+    world.planner.compiled.limit_cost(max, joint);
+    (world, [max, joint])
 }
 
 proptest! {
@@ -149,7 +182,7 @@ proptest! {
     #[test]
     fn deltas_lead_to_what_a_fresh_planner_plans(seed in any::<u64>(), steps in 1..30usize) {
         let mut dice = Dice(seed);
-        let (mut world, max) = limited(&mut dice);
+        let (mut world, [own, joint]) = limited(&mut dice);
         world.planner.plan();
         for _ in 0..steps {
             let old = world.planner.desired().clone();
@@ -162,7 +195,7 @@ proptest! {
             agrees_with_the_evaluator(&world, &mut dice, 60);
         }
         let mut fresh = World::new(world.cluster.clone());
-        fresh.planner.compiled.limit_cost(max, max.saturating_mul(2));
+        fresh.planner.compiled.limit_cost(own, joint);
         fresh.planner.plan();
         prop_assert_eq!(sizes(world.planner.desired()), sizes(fresh.planner.desired()));
     }
