@@ -308,13 +308,15 @@ impl Table {
         Ok((timeouts, is_in_force))
     }
 
-    /// Makes the sets of policy follow a change of the plan, in one transaction. None if
-    /// they are not known to hold what was desired before, or policy is not in force:
-    /// then [`Self::reconcile`] has to look.
+    /// Makes the sets of policy follow a change of the plan, in one transaction, or in
+    /// several where that makes no difference to packets. None if they are not known to hold
+    /// what was desired before, or policy is not in force: then [`Self::reconcile`] has to look.
+    /// It is None too if somebody else changes the table between two transactions: a part of
+    /// the change is in the sets then.
     ///
     /// # Errors
-    /// The change was not written; the next call of [`Self::reconcile`] then compares all
-    /// sets of policy.
+    /// The change was not written, or only a part of it; the next call of [`Self::reconcile`]
+    /// then compares all sets of policy.
     pub fn follow_policy(&mut self, delta: &PolicyDelta) -> Result<Option<Outcome>, Error> {
         let followed = self.policy.follow(&mut self.reconciler, delta);
         if followed.is_err() {

@@ -69,7 +69,7 @@ pub struct WithoutNetworks {
     own: BTreeMap<Owner, BTreeSet<PolicyKey>>,
     /// For what they cost together.
     joint: BTreeSet<PolicyKey>,
-    /// What the profiles of each owner cost with all policies but those in `own`.
+    /// What the profiles cost for the networks of each owner's policies but those in `own`.
     profiles: BTreeMap<Owner, usize>,
     /// What the lists of all policies but those in `own` cost.
     lists: usize,
@@ -131,7 +131,8 @@ impl Compiled {
             let left = search.left(known);
             known.lists = self.cost_of_lists(left.map(|(_, rules)| rules));
         }
-        if lists || profiles {
+        // Which of too many lose theirs depends on more than on what each owner costs.
+        if lists || profiles || !known.joint.is_empty() {
             known.joint = search.too_costly_together(known);
         }
     }
@@ -239,8 +240,7 @@ impl<'a> Search<'a> {
         keys
     }
 
-    /// What the profiles cost of the pods that an owner answers for, if of its own policies
-    /// only those of `taken` have networks; some number beyond `max` if it is more than that.
+    /// What the profiles cost for the networks of `taken`, of all that an owner has.
     fn cost_of_profiles(
         &self,
         known: &WithoutNetworks,
@@ -248,14 +248,11 @@ impl<'a> Search<'a> {
         taken: &Taken<'_>,
         max: usize,
     ) -> usize {
-        let networks = |key: &PolicyKey| match Owner::of(key) == *owner {
-            true => taken.contains(key),
-            false => !known.is_too_costly(key),
-        };
+        let others = |key: &PolicyKey| !known.is_too_costly(key);
         let combinations = &self.combinations;
         let policies = self.policies;
         self.compiled
-            .cost_of_profiles(policies, combinations, owner, networks, max)
+            .cost_of_profiles(policies, combinations, owner, taken, others, max)
     }
 }
 

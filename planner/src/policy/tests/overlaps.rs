@@ -359,3 +359,50 @@ fn a_pod_with_policies_of_its_own_counts() {
     world.planner.plan();
     assert_eq!(refused(&world), ["NetworkPolicy b/other"]);
 }
+
+/// A namespace has many ports for everybody, and the cluster's policies many networks: neither
+/// loses any for that, nor does a namespace lose its one network, which costs little.
+#[test]
+fn networks_of_the_cluster_cost_a_namespace_nothing() {
+    let mut world = two_namespaces();
+    world.planner.compiled.limit_cost(500, 1_000);
+    let port = |number: u16| PortMatch::Range(2 * number, 2 * number);
+    let rule = |number: u16| cluster::Rule {
+        action: "Accept".into(),
+        peers: vec![cluster::Peer::Networks(vec![format!(
+            "198.18.{number}.0/24"
+        )])],
+        protocols: vec![cluster::Protocol::Ports {
+            protocol: "TCP".into(),
+            port: port(10_000 + number),
+        }],
+        ..cluster::Rule::default()
+    };
+    let of_cluster = ClusterNetworkPolicy {
+        name: "networks".into(),
+        tier: "Admin".into(),
+        subject: Subject::Namespaces(LabelSelector::default()),
+        egress: (0..10).map(rule).collect(),
+        ..ClusterNetworkPolicy::default()
+    };
+    world
+        .planner
+        .apply_cluster_network_policies(Event::Apply(of_cluster));
+    let egress = |name, rule| NetworkPolicy {
+        policy_types: vec!["Egress".into()],
+        ingress: Vec::new(),
+        egress: vec![rule],
+        ..allow(name, Vec::new(), Vec::new())
+    };
+    let everybody = Rule {
+        peers: Vec::new(),
+        ports: (1..=100).map(|number| tcp(port(number))).collect(),
+    };
+    apply(&mut world, egress("many", everybody));
+    let one = Rule {
+        peers: vec![block("203.0.113.0/24", &[])],
+        ports: Vec::new(),
+    };
+    apply(&mut world, egress("one", one));
+    assert_eq!(refused(&world), Vec::<String>::new());
+}

@@ -54,22 +54,31 @@ impl Compiled {
         Lists::of(rules.into_iter()).cost(0, |_| 1, self)
     }
 
-    /// What the profiles cost of the pods that an owner answers for, if the policies have
-    /// networks of which `networks` says so; some number beyond `max` if it is more than that.
+    /// What the profiles of the pods that an owner answers for cost if of its own policies those
+    /// of `taken` have networks, and of others those of which `others` says so, beyond what they
+    /// cost if only the others have any; some number beyond `max` if it is more than that.
     pub(super) fn cost_of_profiles(
         &self,
         policies: &Policies<'_>,
         combinations: &Combinations<'_>,
         owner: &Owner,
-        networks: impl Fn(&PolicyKey) -> bool,
+        taken: &Taken<'_>,
+        others: impl Fn(&PolicyKey) -> bool,
         max: usize,
     ) -> usize {
+        let others = |key: &PolicyKey| Owner::of(key) != *owner && others(key);
+        let all = |key: &PolicyKey| taken.contains(key) || others(key);
         let mut sum = 0usize;
         for applied in combinations.of(owner) {
             if sum > max {
                 break;
             }
-            sum = sum.saturating_add(self.cost_of_ports(policies, &applied, &networks));
+            if applied.is_disjoint(taken) {
+                continue;
+            }
+            let without = self.cost_of_ports(policies, &applied, others);
+            let with = self.cost_of_ports(policies, &applied, all);
+            sum = sum.saturating_add(with.saturating_sub(without));
         }
         sum
     }
