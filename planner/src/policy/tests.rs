@@ -3,6 +3,7 @@ mod fixture;
 mod names;
 mod open;
 mod overlaps;
+mod overlaps_together;
 mod properties;
 mod random;
 mod reuse;

@@ -38,7 +38,7 @@ fn elements(desired: &Desired) -> usize {
     desired.networks.len() + pairs + desired.exact.len() + desired.ranges.len()
 }
 
-fn apply(world: &mut World, policy: NetworkPolicy) {
+pub fn apply(world: &mut World, policy: NetworkPolicy) {
     world
         .planner
         .apply_network_policies(Event::Apply(policy.clone()));
@@ -83,7 +83,7 @@ fn the_elements_of_one_policy_do_not_grow_with_the_square_of_its_rules() {
 }
 
 /// A world with the pods `web` of namespace `a` and `neighbour` of namespace `b` here.
-fn two_namespaces() -> World {
+pub fn two_namespaces() -> World {
     let mut world = world(Vec::new());
     let neighbour = Pod {
         namespace: "b".into(),
@@ -104,7 +104,7 @@ fn two_namespaces() -> World {
 }
 
 /// Applies to every pod of namespace `b`.
-fn of_neighbour(peers: Vec<Peer>) -> NetworkPolicy {
+pub fn of_neighbour(peers: Vec<Peer>) -> NetworkPolicy {
     NetworkPolicy {
         namespace: "b".into(),
         pod_selector: LabelSelector::default(),
@@ -113,7 +113,7 @@ fn of_neighbour(peers: Vec<Peer>) -> NetworkPolicy {
 }
 
 /// What has lost its networks.
-fn refused(world: &World) -> Vec<String> {
+pub fn refused(world: &World) -> Vec<String> {
     let without = world.planner.compiled.without_networks();
     without.iter().map(ToString::to_string).collect()
 }
@@ -222,187 +222,4 @@ fn ports_for_everybody_count_for_each_network() {
     assert_eq!(refused(&world), ["NetworkPolicy a/square"]);
     assert!(elements(world.planner.desired()) < 10_000);
     assert!(reaches(&world, "198.18.0.1", 2) && !reaches(&world, "198.18.0.1", 40_002));
-}
-
-/// Two namespaces that each stay within their limit.
-#[test]
-fn what_namespaces_cost_together_is_limited_and_the_most_costly_bears_it() {
-    let mut world = two_namespaces();
-    world.planner.compiled.limit_cost(50_000, 20_000);
-    world.planner.plan();
-    let wide = |number: u16| block("0.0.0.0/0", &[&format!("203.0.113.{number}/32")]);
-    let rule = |number| Rule {
-        peers: vec![wide(number)],
-        ports: Vec::new(),
-    };
-    let policy = NetworkPolicy {
-        ingress: (0..40).map(rule).collect(),
-        ..of_neighbour(Vec::new())
-    };
-    world.planner.apply_network_policies(Event::Apply(policy));
-    let single = |number: u16| Rule {
-        peers: vec![block(
-            &format!("198.18.{}.{}/32", number >> 8, number & 0xff),
-            &[],
-        )],
-        ports: Vec::new(),
-    };
-    let policy = NetworkPolicy {
-        ingress: (0..2_000).map(single).collect(),
-        ..allow("singles", Vec::new(), Vec::new())
-    };
-    world.planner.apply_network_policies(Event::Apply(policy));
-    world.planner.plan();
-    assert_eq!(refused(&world), ["NetworkPolicy a/singles"]);
-}
-
-/// A hundred networks with a port, and this many ports for everybody. The lists cost little, and
-/// the ports that are allowed with them 101 for each.
-fn ports(of: NetworkPolicy, count: u16) -> NetworkPolicy {
-    let port = |number: u16| tcp(PortMatch::Range(2 * number, 2 * number));
-    let single = |number: u16| Rule {
-        peers: vec![block(&format!("198.18.{number}.0/24"), &[])],
-        ports: vec![port(20_000)],
-    };
-    let everybody = Rule {
-        peers: Vec::new(),
-        ports: (1..=count).map(port).collect(),
-    };
-    NetworkPolicy {
-        ingress: (0..100).map(single).chain([everybody]).collect(),
-        ..of
-    }
-}
-
-#[test]
-fn ports_of_all_namespaces_are_limited_together() {
-    let mut world = two_namespaces();
-    world.planner.compiled.limit_cost(50_000, 50_000);
-    let of_a = |count| ports(allow("ports", Vec::new(), Vec::new()), count);
-    apply(&mut world, of_a(200));
-    apply(&mut world, ports(of_neighbour(Vec::new()), 250));
-    apply(&mut world, of_a(240));
-    assert_eq!(refused(&world), Vec::<String>::new());
-    apply(&mut world, of_a(260));
-    assert_eq!(refused(&world), ["NetworkPolicy a/ports"]);
-    // The other one costs more now, and so bears what this one costs.
-    apply(&mut world, of_a(249));
-    assert_eq!(refused(&world), ["NetworkPolicy b/other"]);
-    apply(&mut world, of_a(100));
-    assert_eq!(refused(&world), Vec::<String>::new());
-}
-
-#[test]
-fn what_a_namespace_keeps_counts_beside_what_another_one_needs() {
-    let mut world = two_namespaces();
-    world.planner.compiled.limit_cost(60_000, 50_000);
-    let small = NetworkPolicy {
-        name: "small".into(),
-        ..ports(of_neighbour(Vec::new()), 60)
-    };
-    let large = NetworkPolicy {
-        name: "large".into(),
-        ..ports(of_neighbour(Vec::new()), 200)
-    };
-    apply(
-        &mut world,
-        ports(allow("ports", Vec::new(), Vec::new()), 249),
-    );
-    apply(&mut world, large);
-    assert_eq!(refused(&world), Vec::<String>::new());
-    // Its ports for everybody are allowed with the networks of the large one, too.
-    apply(&mut world, small);
-    let both = ["NetworkPolicy b/large", "NetworkPolicy b/small"];
-    assert_eq!(refused(&world), both);
-}
-
-/// No list of peers changes, and still there is more for each of them.
-#[test]
-fn a_pod_with_policies_of_its_own_counts() {
-    let mut world = two_namespaces();
-    world.planner.compiled.limit_cost(60_000, 50_000);
-    apply(
-        &mut world,
-        ports(allow("ports", Vec::new(), Vec::new()), 249),
-    );
-    apply(&mut world, ports(of_neighbour(Vec::new()), 200));
-    let labelled = NetworkPolicy {
-        name: "labelled".into(),
-        pod_selector: LabelSelector {
-            match_labels: [("role".to_owned(), "web".to_owned())].into(),
-            ..LabelSelector::default()
-        },
-        ingress: vec![Rule::default()],
-        ..of_neighbour(Vec::new())
-    };
-    apply(&mut world, labelled);
-    assert_eq!(refused(&world), Vec::<String>::new());
-    let mut local = records(&[("10.0.0.2", "web")]);
-    for (ip, name, labels) in [
-        ("10.0.0.3", "neighbour", [].as_slice()),
-        ("10.0.0.4", "labelled", &[("role", "web")]),
-    ] {
-        let pod = Pod {
-            namespace: "b".into(),
-            ..pod(name, "me", ip, labels)
-        };
-        for scope in [PodScope::Own, PodScope::All] {
-            world.planner.apply_pods(&scope, Event::Apply(pod.clone()));
-        }
-        let name = PodName {
-            namespace: "b".into(),
-            name: name.into(),
-        };
-        local.pods.insert(address(ip), Some(name.into()));
-    }
-    world.planner.set_local(local);
-    world.planner.plan();
-    assert_eq!(refused(&world), ["NetworkPolicy b/other"]);
-}
-
-/// A namespace has many ports for everybody, and the cluster's policies many networks: neither
-/// loses any for that, nor does a namespace lose its one network, which costs little.
-#[test]
-fn networks_of_the_cluster_cost_a_namespace_nothing() {
-    let mut world = two_namespaces();
-    world.planner.compiled.limit_cost(500, 1_000);
-    let port = |number: u16| PortMatch::Range(2 * number, 2 * number);
-    let rule = |number: u16| cluster::Rule {
-        action: "Accept".into(),
-        peers: vec![cluster::Peer::Networks(vec![format!(
-            "198.18.{number}.0/24"
-        )])],
-        protocols: vec![cluster::Protocol::Ports {
-            protocol: "TCP".into(),
-            port: port(10_000 + number),
-        }],
-        ..cluster::Rule::default()
-    };
-    let of_cluster = ClusterNetworkPolicy {
-        name: "networks".into(),
-        tier: "Admin".into(),
-        subject: Subject::Namespaces(LabelSelector::default()),
-        egress: (0..10).map(rule).collect(),
-        ..ClusterNetworkPolicy::default()
-    };
-    world
-        .planner
-        .apply_cluster_network_policies(Event::Apply(of_cluster));
-    let egress = |name, rule| NetworkPolicy {
-        policy_types: vec!["Egress".into()],
-        ingress: Vec::new(),
-        egress: vec![rule],
-        ..allow(name, Vec::new(), Vec::new())
-    };
-    let everybody = Rule {
-        peers: Vec::new(),
-        ports: (1..=100).map(|number| tcp(port(number))).collect(),
-    };
-    apply(&mut world, egress("many", everybody));
-    let one = Rule {
-        peers: vec![block("203.0.113.0/24", &[])],
-        ports: Vec::new(),
-    };
-    apply(&mut world, egress("one", one));
-    assert_eq!(refused(&world), Vec::<String>::new());
 }
