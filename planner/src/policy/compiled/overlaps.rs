@@ -91,8 +91,8 @@ impl WithoutNetworks {
 /// The policies of a node by their keys, with their rules.
 pub type Policies<'a> = BTreeMap<&'a PolicyKey, &'a Rules>;
 
-/// The policies that keep their networks.
-type Taken<'a> = BTreeSet<&'a PolicyKey>;
+/// Some of the policies of a node.
+type Keys<'a> = BTreeSet<&'a PolicyKey>;
 
 impl Compiled {
     /// Finds the policies that are to match no network anew, of those that will be in force.
@@ -129,7 +129,7 @@ impl Compiled {
         }
         if lists {
             let left = search.left(known);
-            known.lists = self.cost_of_lists(left.map(|(_, rules)| rules));
+            known.lists = search.cost_of_lists(left.map(|(_, rules)| rules));
         }
         // Which of too many lose theirs depends on more than on what each owner costs.
         if lists || profiles || !known.joint.is_empty() {
@@ -155,9 +155,9 @@ impl<'a> Search<'a> {
             return Default::default();
         };
         let max = self.compiled.max_cost.own;
-        let cost = |taken: &Taken<'_>| {
+        let cost = |taken: &Keys<'_>| {
             let rules = taken.iter().filter_map(|key| own.get(key).copied());
-            let lists = self.compiled.cost_of_lists(rules);
+            let lists = self.cost_of_lists(rules);
             // Where the lists are too many already it does not matter.
             let profiles = match lists <= max {
                 true => self.cost_of_profiles(known, owner, taken, max),
@@ -187,10 +187,10 @@ impl<'a> Search<'a> {
             left.entry(Owner::of(key)).or_default().push((key, rules));
         }
         let profiles = |owner: &Owner| known.profiles.get(owner).copied().unwrap_or_default();
-        let fits = |taken: &Taken<'_>| {
+        let fits = |taken: &Keys<'_>| {
             let all = left.values().flatten();
             let all = all.filter(|(key, _)| taken.contains(key));
-            let mut sum = self.compiled.cost_of_lists(all.map(|(_, rules)| *rules));
+            let mut sum = self.cost_of_lists(all.map(|(_, rules)| *rules));
             for (owner, own) in &left {
                 if sum > max {
                     break;
@@ -208,9 +208,7 @@ impl<'a> Search<'a> {
         let rank = |owner: &Owner, own: &[(&PolicyKey, &Rules)]| match owner {
             Owner::Cluster => 0,
             Owner::Namespace(_) => {
-                let lists = self
-                    .compiled
-                    .cost_of_lists(own.iter().map(|(_, rules)| *rules));
+                let lists = self.cost_of_lists(own.iter().map(|(_, rules)| *rules));
                 lists.saturating_add(profiles(owner))
             }
         };
@@ -234,25 +232,10 @@ impl<'a> Search<'a> {
     fn ranked<'b>(&self, mut keys: Vec<&'b PolicyKey>) -> Vec<&'b PolicyKey> {
         let alone = |key: &PolicyKey| {
             let rules = self.policies.get(key).copied();
-            self.compiled.cost_of_lists(rules)
+            self.cost_of_lists(rules)
         };
         keys.sort_by_cached_key(|key| (alone(key), *key));
         keys
-    }
-
-    /// What the profiles cost for the networks of `taken`, of all that an owner has.
-    fn cost_of_profiles(
-        &self,
-        known: &WithoutNetworks,
-        owner: &Owner,
-        taken: &Taken<'_>,
-        max: usize,
-    ) -> usize {
-        let others = |key: &PolicyKey| !known.is_too_costly(key);
-        let combinations = &self.combinations;
-        let policies = self.policies;
-        self.compiled
-            .cost_of_profiles(policies, combinations, owner, taken, others, max)
     }
 }
 
@@ -274,8 +257,8 @@ fn replace<V: Default + PartialEq>(
 /// As many of these, from the first one on, as fit, and those that come after.
 fn split<'a>(
     ranked: &[&'a PolicyKey],
-    fits: impl Fn(&Taken<'_>) -> bool,
-) -> (Taken<'a>, BTreeSet<PolicyKey>) {
+    fits: impl Fn(&Keys<'_>) -> bool,
+) -> (Keys<'a>, BTreeSet<PolicyKey>) {
     let (mut fitting, mut too_many) = (0, ranked.len());
     while too_many - fitting > 1 {
         let middle = fitting.midpoint(too_many);

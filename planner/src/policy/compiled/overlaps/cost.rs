@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tweed_core::family::Family;
 
-use super::{Owner, Policies, Taken};
+use super::{Keys, Owner, Search, WithoutNetworks};
 use crate::policy::compiled::Compiled;
 use crate::policy::desired::DIRECTIONS;
 use crate::policy::local::PolicyKey;
@@ -19,7 +19,7 @@ pub struct Combinations<'a>(BTreeMap<&'a str, BTreeSet<&'a BTreeSet<PolicyKey>>>
 
 impl<'a> Combinations<'a> {
     /// Those whose cost an owner bears.
-    fn of(&self, owner: &Owner) -> BTreeSet<Taken<'a>> {
+    fn of(&self, owner: &Owner) -> BTreeSet<Keys<'a>> {
         // To a pod apply policies of its namespace and of the cluster, which does not bear
         // what the former cost.
         let is_counted =
@@ -47,37 +47,37 @@ impl Compiled {
         }
         combinations
     }
+}
 
+impl Search<'_> {
     /// The sum of the numbers of lists in all identities, in the rules of policies that have
     /// networks.
     pub(super) fn cost_of_lists<'a>(&self, rules: impl IntoIterator<Item = &'a Rules>) -> usize {
-        Lists::of(rules.into_iter()).cost(0, |_| 1, self)
+        Lists::of(rules.into_iter()).cost(0, |_| 1, self.compiled)
     }
 
-    /// What the profiles of the pods that an owner answers for cost if of its own policies those
-    /// of `taken` have networks, and of others those of which `others` says so, beyond what they
-    /// cost if only the others have any; some number beyond `max` if it is more than that.
+    /// What the profiles cost of the pods that an owner answers for, if of its own policies only
+    /// those of `taken` have networks, beyond what they cost if none of these has; some number
+    /// beyond `max` if it is more than that.
     pub(super) fn cost_of_profiles(
         &self,
-        policies: &Policies<'_>,
-        combinations: &Combinations<'_>,
+        known: &WithoutNetworks,
         owner: &Owner,
-        taken: &Taken<'_>,
-        others: impl Fn(&PolicyKey) -> bool,
+        taken: &Keys<'_>,
         max: usize,
     ) -> usize {
-        let others = |key: &PolicyKey| Owner::of(key) != *owner && others(key);
+        let others = |key: &PolicyKey| Owner::of(key) != *owner && !known.is_too_costly(key);
         let all = |key: &PolicyKey| taken.contains(key) || others(key);
         let mut sum = 0usize;
-        for applied in combinations.of(owner) {
+        for applied in self.combinations.of(owner) {
             if sum > max {
                 break;
             }
             if applied.is_disjoint(taken) {
                 continue;
             }
-            let without = self.cost_of_ports(policies, &applied, others);
-            let with = self.cost_of_ports(policies, &applied, all);
+            let without = self.cost_of_ports(&applied, others);
+            let with = self.cost_of_ports(&applied, all);
             sum = sum.saturating_add(with.saturating_sub(without));
         }
         sum
@@ -85,16 +85,11 @@ impl Compiled {
 
     /// What the profiles of a pod that these policies apply to cost, if those have networks of
     /// which `networks` says so.
-    fn cost_of_ports(
-        &self,
-        policies: &Policies<'_>,
-        applied: &BTreeSet<&PolicyKey>,
-        networks: impl Fn(&PolicyKey) -> bool,
-    ) -> usize {
+    fn cost_of_ports(&self, applied: &Keys<'_>, networks: impl Fn(&PolicyKey) -> bool) -> usize {
         let applied = || {
             applied
                 .iter()
-                .filter_map(|key| Some((*key, *policies.get(key)?)))
+                .filter_map(|key| Some((*key, *self.policies.get(key)?)))
         };
         let each = DIRECTIONS.map(|direction| {
             let mut everybody = 0usize;
@@ -118,7 +113,7 @@ impl Compiled {
                 return 0;
             }
             let (atoms, ports): (Vec<_>, Vec<_>) = of_list.into_iter().unzip();
-            Lists(atoms).cost(everybody, |at| ports[at], self)
+            Lists(atoms).cost(everybody, |at| ports[at], self.compiled)
         });
         each.into_iter().fold(0, usize::saturating_add)
     }
