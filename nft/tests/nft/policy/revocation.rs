@@ -1,6 +1,6 @@
 //! A flow that is no longer allowed is cut, and no other.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 
 use caps::{CapSet, Capability::CAP_NET_ADMIN};
@@ -120,12 +120,14 @@ fn a_change_of_fifty_thousand_ports_cuts_the_one_flow_and_no_other() {
     let (client, server) = udp_pair(&lab.a, &lab.b, Family::V4, 53);
     let stays = lab.connection(&lab.a, &lab.b, Family::V4, 80);
     let mut connections = [stays, lab.connection(&lab.a, &lab.b, Family::V4, 81)];
-    let ended = AtomicBool::new(false);
     let lost = thread::scope(|scope| {
-        let sender = scope.spawn(|| {
-            while !ended.load(Ordering::Relaxed) {
+        // It ends also if a change panics, as that drops the other end.
+        let (ended, has_ended) = mpsc::channel::<()>();
+        let (lab, client, server) = (&lab, &client, &server);
+        let sender = scope.spawn(move || {
+            while has_ended.try_recv() == Err(TryRecvError::Empty) {
                 client.send_to(b"x", server.local_addr().unwrap()).unwrap();
-                if !arrives(&server) && lab.drops() > 0 {
+                if !arrives(server) && lab.drops() > 0 {
                     return true;
                 }
             }
@@ -134,7 +136,7 @@ fn a_change_of_fifty_thousand_ports_cuts_the_one_flow_and_no_other() {
         for (old, new) in [(&both, &one), (&one, &both), (&both, &one)] {
             lab.follow(old, new, new == &one);
         }
-        ended.store(true, Ordering::Relaxed);
+        drop(ended);
         sender.join().unwrap()
     });
     assert!(!lost && lab.drops() == 0);
