@@ -215,6 +215,30 @@ mod tests {
     #[derive(Clone)]
     struct Quiet(watch::Sender<BTreeSet<&'static str>>);
 
+    /// That a source of this kind runs. It may end by its token or with its task, whichever
+    /// comes first.
+    struct Runs {
+        kinds: watch::Sender<BTreeSet<&'static str>>,
+        kind: &'static str,
+    }
+
+    impl Runs {
+        fn new(kinds: watch::Sender<BTreeSet<&'static str>>, kind: &'static str) -> Self {
+            kinds.send_modify(|kinds| {
+                kinds.insert(kind);
+            });
+            Self { kinds, kind }
+        }
+    }
+
+    impl Drop for Runs {
+        fn drop(&mut self) {
+            self.kinds.send_modify(|kinds| {
+                kinds.remove(self.kind);
+            });
+        }
+    }
+
     impl Sources for Quiet {
         fn source<K: Kind>(&self, _scope: Scope) -> impl Source<K> {
             self.clone()
@@ -227,13 +251,8 @@ mod tests {
         }
 
         async fn run(self, _events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
-            self.0.send_modify(|kinds| {
-                kinds.insert(K::KINDS);
-            });
+            let _runs = Runs::new(self.0, K::KINDS);
             stop.cancelled().await;
-            self.0.send_modify(|kinds| {
-                kinds.remove(K::KINDS);
-            });
         }
     }
 
