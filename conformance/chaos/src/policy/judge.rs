@@ -198,6 +198,7 @@ mod tests {
             app: Some("front"),
             ingress,
             egress,
+            bulk: 0,
         };
         policies.namespaced.insert(0, policy);
         policies

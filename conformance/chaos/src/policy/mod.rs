@@ -50,6 +50,9 @@ pub struct NetworkPolicy {
     ingress: Option<Vec<Rule>>,
     /// What may go out.
     egress: Option<Vec<Rule>>,
+    /// Number of further rules in each of its directions, for a port of TCP each and all
+    /// addresses but a network of nobody. The checks do not send TCP.
+    bulk: usize,
 }
 
 /// What is allowed.
@@ -147,6 +150,12 @@ impl NetworkPolicy {
             },
             ingress: (directions != 1).then(|| rules(random)),
             egress: (directions != 0).then(|| rules(random)),
+            // One in ten takes so many elements that the agent writes them in parts: about
+            // the square of the number.
+            bulk: match random.below(10) {
+                0 => 150 + random.below(50),
+                _ => 0,
+            },
         }
     }
 }
