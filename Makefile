@@ -1,8 +1,9 @@
 # `make` lists the targets. Variables: KEEP=1 leaves the demo, or the cluster of the
 # end-to-end tests, up; ONLY=NAME runs one of those tests, or one kernel of `kernels`, whose
 # JOB=demo, or JOB="overlay cni", is a part of it; BEFORE=DIR is for `bench`; SECONDS=N is for
-# `chaos` and `fuzz`, SEED=N for `chaos`, TARGETS="NAME…" for `fuzz`; ARCH=arm64 is for `build`,
-# `image` and `kernels`, and `image` takes ARCH="amd64 arm64" too.
+# `chaos` and `fuzz`, SEED=N for `chaos` and `repairs`, ROUNDS=N for `repairs`,
+# TARGETS="NAME…" for `fuzz`; ARCH=arm64 is for `build`, `image` and `kernels`, and `image`
+# takes ARCH="amd64 arm64" too.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -31,10 +32,10 @@ $(if $(word 2,$(arch)),$(if $(for_one),$(error make $(for_one) takes one process
 own_arch := $(shell dpkg --print-architecture 2>/dev/null)
 shipped := tweed-agent tweed-cni-plugin tweed-install tweed-ipam tweed-lab-kubernetes
 # What reads and writes bytes of others: netlink, nftables, protobuf, JSON.
-bytewise := tweed-core tweed-cni tweed-planner tweed-netlink tweed-nft tweed-diagnosis tweed-watch
+bytewise := tweed-core tweed-cni tweed-planner tweed-netlink tweed-nft tweed-diagnosis tweed-watch tweed-ipam
 release_of = $(if $(filter $(own_arch),$(1)),$(CARGO) build --release,conformance/setup.sh cross $(1) && .cargo/cargo-for $(1) build --release $(addprefix --package ,$(shipped)))
 
-.PHONY: help setup setup-e2e build demo demo-policy demo-down image manifests cluster cluster-down test e2e e2e-full e2e-versions kernels test-arch chaos bench fuzz fuzz-minimise lint fmt deny clean
+.PHONY: help setup setup-e2e build demo demo-policy demo-down image manifests cluster cluster-down test e2e e2e-full e2e-versions kernels test-arch chaos repairs bench fuzz fuzz-minimise lint fmt deny clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -132,6 +133,10 @@ fuzz-minimise: ## take what `make fuzz` has found into the corpora, as few and s
 chaos: setup build ## random faults in a small cluster, whole again after each burst (SECONDS=600, SEED=N)
 	$(CARGO) build --release --package tweed-chaos
 	@$(SUDO) target/release/tweed-chaos --verbose --seconds $(call seconds,600) $(if $(SEED),--seed $(SEED))
+
+repairs: setup build ## how long each kind of damage lasts; fails where one lasts longer than promised (ROUNDS=1, SEED=N)
+	$(CARGO) build --release --package tweed-chaos
+	@$(SUDO) target/release/tweed-chaos --verbose --repairs $(or $(ROUNDS),1) $(if $(SEED),--seed $(SEED))
 
 fmt: ## format the code
 	$(CARGO) fmt --all

@@ -99,11 +99,16 @@ fn run(arguments: &Arguments) -> Result<bool, LabError> {
     say(&format!("seed {seed}"));
     if let Some(rounds) = arguments.repairs {
         let measured = repairs::measure(seed, rounds, &setup)?;
-        match &measured {
-            Ok(figures) => say(&figures.to_string()),
-            Err(report) => say(&format!("FINDING with seed {seed}:\n{report}")),
-        }
-        return Ok(measured.is_ok());
+        return Ok(match measured {
+            Ok(figures) => {
+                say(&figures.to_string());
+                figures.is_promise_kept()
+            }
+            Err(report) => {
+                say(&format!("FINDING with seed {seed}:\n{report}"));
+                false
+            }
+        });
     }
     let (ending, figures) = match arguments.only.as_slice() {
         [] => driver::run(seed, Duration::from_secs(arguments.seconds), &setup)?,

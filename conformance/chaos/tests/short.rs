@@ -1,4 +1,4 @@
-//! Half a minute of chaos with a seed that is always the same; `make chaos` takes another
+//! A minute of chaos with a seed that is always the same; `make chaos` takes another
 //! one each time. A finding is printed with its seed, the shortest list of actions that
 //! failed again, and the command that repeats it. Needs root.
 
@@ -9,7 +9,7 @@ use tweed_lab::Programs;
 #[test]
 fn a_fixed_seed() {
     let output = Command::new(Programs::find().unwrap().own("tweed-chaos").unwrap())
-        .args(["--seed", "1", "--seconds", "25", "--shrink-seconds", "180"])
+        .args(["--seed", "1", "--seconds", "60", "--shrink-seconds", "180"])
         .arg("--verbose")
         .output()
         .unwrap();

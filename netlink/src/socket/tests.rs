@@ -6,18 +6,20 @@ mod conntrack;
 mod nf_tables;
 
 use std::cell::Cell;
+use std::fs::File;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use ipnetwork::IpNetwork;
 use netlink_packet_core::{NLM_F_DUMP_INTR, NLM_F_MULTIPART};
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::sys::socket::sockopt::RcvBuf;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use tweed_core::family::Family;
 use tweed_core::mac::Mac;
 
 use super::*;
-use crate::rt::{Rtnetlink, address, fdb, link, neighbour, path, route};
+use crate::rt::{Rtnetlink, address, fdb, link, neighbour, path, route, rule};
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -228,19 +230,36 @@ fn requests() -> Vec<(&'static str, Ask)> {
     let mac = Mac([2, 0, 0, 0, 0, 7]);
     let vxlan = link::Vxlan::nolearning(1, 8472, near);
     let to = route::Route::to(network, 116);
+    let to6 = route::Route::to("2001:db8::/64".parse().unwrap(), 116);
+    let end = link::VethEnd {
+        name: "x".to_owned(),
+        mac,
+        mtu: 1450,
+        group: 116,
+        noarp: true,
+    };
+    let here = File::open("/proc/self/ns/net").unwrap();
+    let veth = link::create_veth(&end, &end, here.as_fd());
+    let created = veth.clone();
     let changes = [
         (
             "create VXLAN device",
             link::create_vxlan("x", mac, 1450, &vxlan),
         ),
+        ("create veth pair", veth),
         ("delete link", link::delete(7, "x")),
         ("delete links of a group", link::delete_group(117)),
         ("change link", link::Change::of(7, "x").up().request()),
         ("look", link::look(7, "x")),
+        ("look elsewhere", link::look_into(3, 7, "x")),
         ("add address", address::add(7, "x", network)),
         ("delete address", address::delete(7, "x", network)),
         ("add route", route::add(&to)),
+        ("append route", route::append(&to)),
         ("delete route", route::delete(&to)),
+        ("add IPv6 route", route::add(&to6)),
+        ("append IPv6 route", route::append(&to6)),
+        ("delete IPv6 route", route::delete(&to6)),
         ("set neighbour", neighbour::set(7, "x", near, mac)),
         ("delete neighbour", neighbour::delete(7, "x", near)),
         ("set FDB entry", fdb::set(7, "x", mac, near)),
@@ -249,7 +268,28 @@ fn requests() -> Vec<(&'static str, Ask)> {
     let mut all: Vec<(&'static str, Ask)> = vec![
         ("list links", Box::new(|s| link::list(s).map(drop))),
         ("find link", Box::new(|s| link::by_index(s, 7).map(drop))),
+        ("find name", Box::new(|s| link::by_name(s, "x").map(drop))),
+        (
+            "create and read",
+            Box::new(move |s| link::create(s, &created).map(drop)),
+        ),
         ("list addresses", Box::new(|s| address::list(s).map(drop))),
+        (
+            "list a link's addresses",
+            Box::new(|s| address::of_link(s, 7).map(drop)),
+        ),
+        (
+            "list rules",
+            Box::new(|s| rule::list(s, Family::V4).map(drop)),
+        ),
+        (
+            "list a link's main routes",
+            Box::new(|s| route::main_of_link(s, 7).map(drop)),
+        ),
+        (
+            "list a link's routes",
+            Box::new(|s| route::of_link(s, 7).map(drop)),
+        ),
         (
             "list routes",
             Box::new(|s| route::list(s, Some(116)).map(drop)),

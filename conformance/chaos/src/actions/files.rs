@@ -73,6 +73,7 @@ const FILES: &[&str] = &[
     "nodes.jsonl",
     "nft-skeleton",
     "sysctls.json",
+    "policy",
 ];
 
 fn fill(world: &mut World, target: Target) -> Result<(), LabError> {

@@ -10,7 +10,10 @@ mod owned;
 mod policies;
 mod processes;
 mod services;
+mod table;
 mod underlay;
+
+use std::collections::BTreeMap;
 
 use tweed_lab::LabError;
 
@@ -54,6 +57,7 @@ pub fn kinds() -> Vec<&'static Kind> {
         foreign::KINDS,
         policies::KINDS,
         services::KINDS,
+        table::KINDS,
     ]
     .into_iter()
     .flatten()
@@ -61,17 +65,34 @@ pub fn kinds() -> Vec<&'static Kind> {
 }
 
 /// Everything that damages tweed's objects in the kernel and that the agent mends: a name,
-/// and lines with the placeholders of [`lines`].
-pub fn damages() -> impl Iterator<Item = (&'static str, Vec<String>)> {
+/// and lines with the placeholders of [`lines`]. What nodes of the world have in the table at
+/// the moment is among it.
+///
+/// # Errors
+/// A node has no table.
+pub fn damages(world: &World) -> Result<Vec<(String, Vec<String>)>, LabError> {
     let owned = owned::MENDED.iter().filter_map(|kind| match kind.run {
         Run::Lines(lines) => Some((
-            kind.name,
+            kind.name.to_owned(),
             lines.iter().map(|line| (*line).to_owned()).collect(),
         )),
         _ => None,
     });
-    let of_table = policies::DAMAGES.iter().chain(services::DAMAGES);
-    owned.chain(of_table.map(|line| (*line, vec![format!("nft {line}")])))
+    let listed = policies::DAMAGES.iter().chain(services::DAMAGES);
+    let listed = listed.map(|line| (*line).to_owned());
+    let mut groups = BTreeMap::new();
+    for entry in world.cluster.nodes().values() {
+        groups.append(&mut table::flushes(entry.node.netns())?);
+    }
+    // One of each group is enough.
+    let found = groups
+        .into_values()
+        .filter_map(|group| group.into_iter().next());
+    let found = found.filter(|line| !listed.clone().any(|other| other == *line));
+    let of_table: Vec<String> = listed.clone().chain(found).collect();
+    let of_table = of_table.into_iter();
+    let of_table = of_table.map(|line| (line.clone(), vec![format!("nft {line}")]));
+    Ok(owned.chain(of_table).collect())
 }
 
 /// The weights of all kinds, for [`burst`](crate::burst::burst): 0 for those whose names

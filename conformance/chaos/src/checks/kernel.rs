@@ -230,11 +230,11 @@ fn sysctls(netns: &Netns, node: &NodePlan) -> Result<Vec<String>, LabError> {
 }
 
 /// The items of a JSON array; none if it is something else.
-pub(super) fn list(value: &Value) -> impl Iterator<Item = &Value> {
+pub fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
 /// A string of a JSON object; empty if there is none.
-pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
