@@ -2,6 +2,8 @@
 //! scheduler counts it for the calling thread. Idle time would not tell: what has a
 //! lower priority may use all of it and take nothing away.
 
+use std::time::Duration;
+
 /// The share of the time in percent that the driver waits for a processor at most on a
 /// machine that is not starved.
 pub const NOT_STARVED: u64 = 50;
@@ -28,6 +30,11 @@ impl Scheduled {
         Self { ran, waited }
     }
 
+    /// How long since `earlier` was waited for a processor.
+    pub fn time_waited_since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.waited.saturating_sub(earlier.waited))
+    }
+
     /// How much of it since `earlier` was waited for a processor, in percent.
     pub fn waited_since(self, earlier: Self) -> u64 {
         let ran = self.ran.saturating_sub(earlier.ran);
@@ -46,6 +53,7 @@ mod tests {
         let now = Scheduled::parse("1300 300 9\n");
         assert_eq!(now.waited_since(earlier), 25);
         assert_eq!(now.waited_since(now), 0);
+        assert_eq!(now.time_waited_since(earlier), Duration::from_nanos(100));
         assert_eq!(Scheduled::parse(""), Scheduled::default());
     }
 }

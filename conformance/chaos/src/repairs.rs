@@ -14,14 +14,14 @@ use crate::actions::{damages, lines};
 use crate::checks::Checks;
 use crate::driver::{Setup, say};
 use crate::policy::{NetworkPolicy, POLICIES};
-use crate::processor::{NOT_STARVED, Scheduled};
+use crate::processor::Scheduled;
 use crate::random::Random;
 use crate::services::{SERVICES, Service};
 use crate::whole;
 use crate::world::{Target, World};
 
-/// What is put back later is a finding, unless the driver had no processor for half of that
-/// time: DESIGN.md promises this.
+/// What is put back later is a finding, unless the driver waited for a processor for half of
+/// that time: DESIGN.md promises this.
 const PROMISE: Duration = Duration::from_secs(2);
 
 /// How long is waited for what is late.
@@ -82,10 +82,15 @@ pub fn measure(seed: u64, rounds: u32, setup: &Setup) -> Result<Result<Figures, 
             };
             let scheduled = Scheduled::now();
             match damage.until_put_back(&mut world)? {
-                Ok(time) => {
+                Ok((time, last)) => {
                     lasted.push(time);
-                    let waited = Scheduled::now().waited_since(scheduled);
-                    if time > PROMISE && waited <= NOT_STARVED {
+                    let waited = Scheduled::now().time_waited_since(scheduled);
+                    if time > PROMISE && waited < time / 2 {
+                        let (node, last) = (damage.target.node, last.join("\n"));
+                        let logs = world.logs();
+                        say(&format!(
+                            "{name}: node{node} was late, and last missed\n{last}\n{logs}"
+                        ));
                         figures.late.push((name.clone(), time));
                     }
                 }
@@ -157,16 +162,21 @@ impl Damage {
     }
 
     /// Lets the agent run again. Returns the time until the end of the first look that finds
-    /// the node as before; what was different last, otherwise.
-    fn until_put_back(&self, world: &mut World) -> Result<Result<Duration, String>, LabError> {
+    /// the node as before, and what was different in the look before; what is different after
+    /// [`LIMIT`], otherwise.
+    fn until_put_back(
+        &self,
+        world: &mut World,
+    ) -> Result<Result<(Duration, Vec<String>), String>, LabError> {
         self.resume(world)?;
         let start = Instant::now();
+        let mut last = Vec::new();
         loop {
             // A look fails if an object goes while it is read.
             let changes = self.changes(world);
             let after = start.elapsed();
             match changes {
-                Ok(changes) if changes.is_empty() => return Ok(Ok(after)),
+                Ok(changes) if changes.is_empty() => return Ok(Ok((after, last))),
                 Ok(changes) if after >= LIMIT => {
                     let (node, changes) = (self.target.node, changes.join("\n"));
                     return Ok(Err(format!(
@@ -175,7 +185,8 @@ impl Damage {
                     )));
                 }
                 Err(error) if after >= LIMIT => return Err(error),
-                _ => {}
+                Ok(changes) => last = changes,
+                Err(_) => {}
             }
         }
     }
