@@ -7,8 +7,11 @@ use super::{Kind, Run, lines};
 use crate::random::pick;
 use crate::world::{Target, World};
 
+/// Hides the VXLAN device.
+const RENAME: &str = "ip link set tweed.1 name hidden0";
+
 macro_rules! lines {
-    ($($name:literal: $($line:literal),+;)*) => {
+    ($($name:literal: $($line:expr),+;)*) => {
         &[$(Kind { name: $name, weight: 2, run: Run::Lines(&[$($line),+]) }),*]
     };
 }
@@ -19,7 +22,7 @@ pub const MENDED: &[Kind] = lines! {
     "VXLAN device down": "ip link set tweed.1 down";
     "VXLAN device with another MAC": "ip link set tweed.1 address 02:00:00:00:00:99";
     "VXLAN device with another MTU": "ip link set tweed.1 mtu 1280";
-    "VXLAN device renamed": "ip link set tweed.1 name hidden0";
+    "VXLAN device renamed": RENAME;
     "VXLAN device in another group": "ip link set tweed.1 group 116";
     "VXLAN device learns": "ip link del tweed.1",
         "ip link add tweed.1 type vxlan id 1 dstport 8472 learning local {address}";
@@ -187,8 +190,25 @@ fn damage(world: &mut World, target: Target, number: u64) -> Result<(), LabError
         let lines = lines::filled(world, target, words)?;
         world.note(kind.name);
         world.in_node(target.node, &lines);
+        if words.contains(&RENAME) && hides_a_foreign_device(world, target)? {
+            world.undo_lines(target.node, vec!["ip link del hidden0".to_owned()]);
+        }
     }
     Ok(())
+}
+
+/// Whether the device that was renamed is not known as tweed's, by its MAC: another damage
+/// has put it in the place of tweed's. The agent says how to remove it.
+fn hides_a_foreign_device(world: &mut World, target: Target) -> Result<bool, LabError> {
+    let plan = world.plan();
+    let own = plan.nodes.iter().find(|node| node.index == target.node);
+    let netns = world.node(target.node)?.node.netns();
+    // It may not have been renamed, or be renamed back.
+    let Ok(links) = netns.json("ip -j link show hidden0") else {
+        return Ok(false);
+    };
+    let mac = own.map(crate::plan::NodePlan::vtep_mac);
+    Ok(links[0]["address"].as_str() != mac.as_deref())
 }
 
 /// A person hides a link under another name, and brings the name back later.
