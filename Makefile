@@ -116,8 +116,8 @@ kernels: build ## the demo and the suites on Linux 5.10, 6.1, 6.12 and the newes
 # one starts itself as another process, which it cannot outside of the emulator.
 test-arch: ## unit tests of what reads and writes bytes on an emulated processor (ARCH=s390x, which is big-endian; arm64)
 	@conformance/setup.sh cross '$(or $(arch),s390x)'
-	.cargo/cargo-for '$(or $(arch),s390x)' test --lib $(addprefix --package ,$(bytewise)) -- --skip answers_that_do_not_fit --skip idle::tests \
-		--skip a_server_that_is_not_verified
+	.cargo/cargo-for '$(or $(arch),s390x)' test --lib $(addprefix --package ,$(bytewise)) -- \
+		--skip answers_that_do_not_fit --skip idle::tests --skip a_server_that_is_not_verified
 
 bench: setup build ## tweed beside its peers: tables in target/bench (BEFORE=DIR: the release programs of another build)
 	@conformance/setup.sh bench

@@ -4,10 +4,6 @@
 
 use std::time::Duration;
 
-/// The share of the time in percent that the driver waits for a processor at most on a
-/// machine that is not starved.
-pub const NOT_STARVED: u64 = 50;
-
 /// The time of a thread in which it could have run, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Scheduled {

@@ -7,7 +7,7 @@ use tweed_lab::LabError;
 
 use crate::checks::Checks;
 use crate::driver::say;
-use crate::processor::{NOT_STARVED, Scheduled};
+use crate::processor::Scheduled;
 use crate::world::World;
 
 /// Maximum time until the cluster is whole after its faults are undone. tweed promises 2 s for a
@@ -21,6 +21,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// A wait that took longer is reported if the machine does not explain it: the promise
 /// of 2 s, and time for the runtime's calls and for a look.
 const SLOW: Duration = Duration::from_secs(5);
+
+/// The share of the time in percent that the driver waits for a processor at most on a
+/// machine that is not starved.
+const NOT_STARVED: u64 = 50;
 
 /// How the cluster became whole.
 #[derive(Debug, Clone)]

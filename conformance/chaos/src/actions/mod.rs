@@ -78,20 +78,24 @@ pub fn damages(world: &World) -> Result<Vec<(String, Vec<String>)>, LabError> {
         )),
         _ => None,
     });
-    let listed = policies::DAMAGES.iter().chain(services::DAMAGES);
-    let listed = listed.map(|line| (*line).to_owned());
+    let mut of_table: Vec<String> = policies::DAMAGES
+        .iter()
+        .chain(services::DAMAGES)
+        .map(|line| (*line).to_owned())
+        .collect();
     let mut groups = BTreeMap::new();
     for entry in world.cluster.nodes().values() {
         groups.append(&mut table::flushes(entry.node.netns())?);
     }
     // One of each group is enough.
-    let found = groups
-        .into_values()
-        .filter_map(|group| group.into_iter().next());
-    let found = found.filter(|line| !listed.clone().any(|other| other == *line));
-    let of_table: Vec<String> = listed.clone().chain(found).collect();
-    let of_table = of_table.into_iter();
-    let of_table = of_table.map(|line| (line.clone(), vec![format!("nft {line}")]));
+    for line in groups.into_values().filter_map(|mut group| group.pop()) {
+        if !of_table.contains(&line) {
+            of_table.push(line);
+        }
+    }
+    let of_table = of_table
+        .into_iter()
+        .map(|line| (line.clone(), vec![format!("nft {line}")]));
     Ok(owned.chain(of_table).collect())
 }
 

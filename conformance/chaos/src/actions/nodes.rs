@@ -100,7 +100,7 @@ fn rename(world: &mut World, target: Target) -> Result<(), LabError> {
     entry.agent = None;
     // A renamed VXLAN device is known by the MAC that follows from the Node's name. That of
     // the former name counts as somebody else's, and the agent says how to remove it.
-    world.undo_lines(target.node, vec!["ip link del hidden0".to_owned()]);
+    world.undo_lines(target.node, vec![super::owned::REMOVE_HIDDEN.to_owned()]);
     world.cluster.publish()?;
     world.cluster.start_agent(target.node)
 }

@@ -9,6 +9,8 @@ use crate::world::{Target, World};
 
 /// Hides the VXLAN device.
 const RENAME: &str = "ip link set tweed.1 name hidden0";
+/// What the agent says to do with a hidden device that it does not know as tweed's.
+pub const REMOVE_HIDDEN: &str = "ip link del hidden0";
 
 macro_rules! lines {
     ($($name:literal: $($line:expr),+;)*) => {
@@ -191,7 +193,7 @@ fn damage(world: &mut World, target: Target, number: u64) -> Result<(), LabError
         world.note(kind.name);
         world.in_node(target.node, &lines);
         if words.contains(&RENAME) && hides_a_foreign_device(world, target)? {
-            world.undo_lines(target.node, vec!["ip link del hidden0".to_owned()]);
+            world.undo_lines(target.node, vec![REMOVE_HIDDEN.to_owned()]);
         }
     }
     Ok(())
