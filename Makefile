@@ -1,7 +1,7 @@
 # `make` lists the targets. Variables: KEEP=1 leaves the demo, or the cluster of the
 # end-to-end tests, up; ONLY=NAME runs one of those tests, or one kernel of `kernels`, whose
 # JOB=demo, or JOB="overlay cni", is a part of it; BEFORE=DIR is for `bench`; SECONDS=N is for
-# `chaos` and `fuzz`, SEED=N for `chaos` and `repairs`, ROUNDS=N for `repairs`,
+# `chaos` and `fuzz`, SEED=N for `chaos` and `repairs`, ROUNDS=N for `repairs` and `flaky`,
 # TARGETS="NAME…" for `fuzz`; ARCH=arm64 is for `build`, `image` and `kernels`, and `image`
 # takes ARCH="amd64 arm64" too.
 
@@ -35,7 +35,7 @@ shipped := tweed-agent tweed-cni-plugin tweed-install tweed-ipam tweed-lab-kuber
 bytewise := tweed-core tweed-cni tweed-planner tweed-netlink tweed-nft tweed-diagnosis tweed-watch tweed-ipam
 release_of = $(if $(filter $(own_arch),$(1)),$(CARGO) build --release,conformance/setup.sh cross $(1) && .cargo/cargo-for $(1) build --release $(addprefix --package ,$(shipped)))
 
-.PHONY: help setup setup-e2e build demo demo-policy demo-down image manifests cluster cluster-down test e2e e2e-full e2e-versions kernels test-arch chaos repairs bench fuzz fuzz-minimise lint fmt deny clean
+.PHONY: help setup setup-e2e build demo demo-policy demo-down image manifests cluster cluster-down test flaky e2e e2e-full e2e-versions kernels test-arch chaos repairs bench fuzz fuzz-minimise lint fmt deny clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -50,7 +50,7 @@ build: ## build the release programs into target/release (ARCH=arm64: for anothe
 	$(if $(arch),@$(foreach one,$(arch),$(call release_of,$(one)) &&) true,$(CARGO) build --release)
 
 demo: setup build ## three nodes and their pods as namespaces: every path checked (KEEP=1 keeps it)
-	@$(LAB) demo --svg target/demo.svg $(if $(KEEP),--keep)
+	@conformance/once-more.sh demo $(LAB) demo --svg target/demo.svg $(if $(KEEP),--keep)
 
 demo-policy: setup build ## who reaches whom on three nodes before and after NetworkPolicies, and why
 	@$(LAB) policy
@@ -77,15 +77,19 @@ lint: ## format and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
-# Not --bins: that would run the plugin itself, which is no test. Twice as many tests at a
-# time as processors, because most of them wait for a kernel or for other programs.
-test: export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+# Twice as many tests at a time as processors, because most of them wait for a kernel or for
+# other programs.
+test: export NEXTEST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 test: setup lint ## format, lints, unit, property and namespace tests
 	@conformance/setup.sh test
 	$(CARGO) build --workspace
 	$(CARGO) test --workspace --doc
-	$(CARGO) test --workspace --no-fail-fast --tests $(RUNNER)
-	$(CARGO) test --workspace --test reference $(RUNNER) -- --ignored
+	@conformance/test.sh $(RUNNER)
+
+flaky: setup ## hunt flaky tests: the suite on starved processors beside a build (ROUNDS=1)
+	@conformance/setup.sh test
+	$(CARGO) build --workspace
+	@conformance/hunt-flaky.sh $(or $(ROUNDS),1) $(RUNNER)
 
 e2e: setup-e2e image ## end-to-end tests in a real Kubernetes (KEEP=1, ONLY=NAME)
 	$(CARGO) test --workspace --test manifests $(RUNNER) -- --ignored

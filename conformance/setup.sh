@@ -2,8 +2,9 @@
 # Installs what the lab, the tests and the checks need, and only what is missing.
 #
 #   conformance/setup.sh            for `make demo`
-#   conformance/setup.sh test       for `make test`: the same, what the benchmarks run, and
-#                                   what policies and Services are compared with
+#   conformance/setup.sh test       for `make test`: the same, cargo-nextest, what the
+#                                   benchmarks run, and what policies and Services are compared
+#                                   with
 #   conformance/setup.sh image      for `make image`: buildah
 #   conformance/setup.sh e2e        both, and for `make cluster` and `make e2e` a whole Kubernetes,
 #                                   helm and promtool: many minutes the first time
@@ -88,6 +89,7 @@ previous() {
 
 tests() {
     lab
+    install_nextest
     bench_programs | install_packages
     build_policy_judge
     build_services_judge

@@ -7,7 +7,9 @@
 # is those of `jobs_of_all`), each in a guest of its own. SERIES is a kernel that
 # `conformance/setup.sh kernels` has fetched: 5.10, 6.1, 6.12, newest (default: each of them).
 # With ARCH=arm64 or ARCH=s390x in the environment the guests have that processor.
-# Prints what the guests print, and ends with an error if a job has failed on any kernel.
+# Prints what the guests print. A job that fails runs once more; where it then passes, what the
+# first guest printed is added to target/flaky.txt. Ends with an error if a job has failed twice
+# on any kernel.
 # Needs no root, as it emulates the guest's processor: figures of speed mean nothing there.
 set -euo pipefail
 shopt -s inherit_errexit
@@ -158,9 +160,17 @@ run() {
     local name start=$SECONDS result=passed
     name="$2 on Linux $(cat "$kernels/$1/version") for $arch"
     printf '\n=== %s\n' "$name"
-    boot "$1" "$2" || result=FAILED
+    if ! boot "$1" "$2" | tee "$work/console"; then
+        printf '=== %s: failed, once more\n' "$name"
+        if boot "$1" "$2"; then
+            result=flaky
+            { printf '== %s\n' "$name" && cat "$work/console"; } >>"$target/flaky.txt"
+        else
+            result=FAILED
+        fi
+    fi
     printf '=== %s: %s, %s s\n' "$name" "$result" $((SECONDS - start))
-    [ $result = passed ]
+    [ $result != FAILED ]
 }
 
 main() {

@@ -10,7 +10,7 @@
 //! services         Services, and where they lead to
 //! checks           what has to hold after every burst
 //! driver           a run of bursts
-//! whole, processor the wait until everything is whole, and whether the machine had time
+//! whole            the wait until everything is whole
 //! shrink           a failing list of bursts made shorter
 //! repairs          instead of bursts: how long each damage lasts, one at a time
 //! ```
@@ -24,7 +24,6 @@ mod checks;
 mod driver;
 mod plan;
 mod policy;
-mod processor;
 mod random;
 mod repairs;
 mod services;

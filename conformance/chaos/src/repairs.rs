@@ -8,13 +8,12 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use tweed_lab::{Agent, LabError, Snapshot};
+use tweed_lab::{Agent, LabError, Scheduled, Snapshot};
 
 use crate::actions::{damages, lines};
 use crate::checks::Checks;
 use crate::driver::{Setup, say};
 use crate::policy::{NetworkPolicy, POLICIES};
-use crate::processor::Scheduled;
 use crate::random::Random;
 use crate::services::{SERVICES, Service};
 use crate::whole;

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use tweed_lab::LabError;
+use tweed_lab::{LabError, Scheduled};
 
 use crate::checks::Checks;
 use crate::driver::say;
-use crate::processor::Scheduled;
 use crate::world::World;
 
 /// Maximum time until the cluster is whole after its faults are undone. tweed promises 2 s for a

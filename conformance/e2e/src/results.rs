@@ -33,6 +33,8 @@ pub struct Outcome {
     pub seconds: f64,
     /// Why it failed; `None` if it passed.
     pub error: Option<String>,
+    /// Why it failed in the first cluster, if it passed in a second one: it is flaky.
+    pub failed_before: Option<String>,
     /// Measurements: name and value.
     pub notes: Vec<(String, String)>,
 }
@@ -72,6 +74,14 @@ impl Results {
             .collect()
     }
 
+    /// The names of the scenarios that passed only when they ran once more.
+    pub fn flaky(&self) -> impl Iterator<Item = &'static str> {
+        let flaky = self.outcomes.iter();
+        flaky
+            .filter(|one| one.failed_before.is_some())
+            .map(|one| one.name)
+    }
+
     /// Writes `results.md` and `results.json` into a folder.
     ///
     /// # Errors
@@ -97,10 +107,10 @@ impl Results {
         );
         // Writing to a String cannot fail.
         for one in &self.outcomes {
-            let verdict = if one.error.is_none() {
-                "passed"
-            } else {
-                "**failed**"
+            let verdict = match (&one.error, &one.failed_before) {
+                (Some(_), _) => "**failed**",
+                (None, Some(_)) => "flaky",
+                (None, None) => "passed",
             };
             let _ = writeln!(
                 text,
@@ -128,25 +138,30 @@ mod tests {
             shows: "something",
             seconds: 1.25,
             error: error.map(str::to_owned),
+            failed_before: None,
             notes: vec![("memory".to_owned(), "9 MiB".to_owned())],
         }
     }
 
     #[test]
-    fn the_table_has_failed_scenarios_and_measurements() {
+    fn the_table_has_failed_and_flaky_scenarios_and_measurements() {
+        let mut flaky = outcome("three", None);
+        flaky.failed_before = Some("once".to_owned());
         let results = Results {
             tier: "ci",
             kubernetes: "v1.35.4".to_owned(),
             kernel: "6.18.1".to_owned(),
             cpus: 2,
             nodes: 4,
-            outcomes: vec![outcome("one", None), outcome("two", Some("no"))],
+            outcomes: vec![outcome("one", None), outcome("two", Some("no")), flaky],
         };
         assert_eq!(results.failed(), [("two", "no")]);
+        assert!(results.flaky().eq(["three"]));
         let table = results.markdown();
         for line in [
             "| `one` | something | passed | 1 s |",
             "| `two` | something | **failed** | 1 s |",
+            "| `three` | something | flaky | 1 s |",
             "| `one` | memory | 9 MiB |",
         ] {
             assert!(table.lines().any(|found| found == line), "{table}");

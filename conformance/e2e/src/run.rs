@@ -1,8 +1,8 @@
 //! Runs the scenarios in one cluster, and reports each.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -20,28 +20,25 @@ use crate::tier::Tier;
 const AGENTS_LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs the scenarios and writes the results. Returns whether all passed.
+///
+/// What fails runs once more, in a new cluster, unless the cluster is to stay. A scenario
+/// that then passes is flaky, and counts as passed.
 pub fn run(arguments: &Arguments, tier: Tier, chosen: &[&Scenario]) -> Result<bool> {
     let mut cluster = cluster(arguments)?;
     let mut results = Results::new(tier, &cluster)?;
     results.write(&arguments.out)?;
     for scenario in chosen {
-        cluster.log(&format!("{}: {}", scenario.name, scenario.shows));
-        let (outcome, report) = run_steps(&mut cluster, tier, scenario);
-        let file = arguments.out.join(format!("failed-{}.txt", scenario.name));
-        match &outcome.error {
-            None => {
-                cluster.log(&format!("  ✓ {} ({:.1} s)", scenario.name, outcome.seconds));
-                remove_if_exists(&file)?;
-            }
-            Some(error) => {
-                cluster.log(&format!("  ✗ {}: {error}", scenario.name));
-                let report = report.unwrap_or_else(|| cluster.report());
-                write_report(&report, error, &file)?;
-            }
-        }
+        let outcome = run_one(&mut cluster, tier, scenario, &arguments.out)?;
         results.outcomes.push(outcome);
         // After each scenario, so that an interrupted run leaves its results.
         results.write(&arguments.out)?;
+    }
+    let stays = arguments.keep || arguments.cluster.is_some();
+    if !stays && !results.failed().is_empty() {
+        cluster.log("what failed runs once more, in a new cluster");
+        drop(cluster);
+        cluster = self::cluster(arguments)?;
+        repeat_failed(&mut cluster, tier, chosen, &mut results, &arguments.out)?;
     }
     if arguments.keep {
         cluster.keep()?;
@@ -60,10 +57,64 @@ pub fn run(arguments: &Arguments, tier: Tier, chosen: &[&Scenario]) -> Result<bo
         all - failed.len()
     ));
     // Again at the end, after reports that may be long.
+    for name in results.flaky() {
+        cluster.log(&format!("flaky: {name}"));
+    }
     for (name, error) in &failed {
         cluster.log(&format!("failed: {name}: {error}"));
     }
     Ok(failed.is_empty())
+}
+
+/// Runs each scenario that has failed again, and keeps the report of the first try of those
+/// that pass now in `target/flaky.txt`.
+fn repeat_failed(
+    cluster: &mut Cluster,
+    tier: Tier,
+    chosen: &[&Scenario],
+    results: &mut Results,
+    out: &Path,
+) -> Result<()> {
+    let flaky = Programs::find()?.target().join("flaky.txt");
+    for (scenario, outcome) in chosen.iter().zip(&mut results.outcomes) {
+        let Some(error) = outcome.error.take() else {
+            continue;
+        };
+        let file = report_file(out, scenario);
+        let report = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        *outcome = run_one(cluster, tier, scenario, out)?;
+        if outcome.error.is_none() {
+            outcome.failed_before = Some(error);
+            let added = OpenOptions::new().create(true).append(true).open(&flaky);
+            added
+                .and_then(|mut added| writeln!(added, "== e2e {}\n{report}", scenario.name))
+                .with_context(|| flaky.display().to_string())?;
+        }
+    }
+    results.write(out)
+}
+
+/// Runs a scenario, and says how it went. The report of a failure goes into a file.
+fn run_one(cluster: &mut Cluster, tier: Tier, scenario: &Scenario, out: &Path) -> Result<Outcome> {
+    cluster.log(&format!("{}: {}", scenario.name, scenario.shows));
+    let (outcome, report) = run_steps(cluster, tier, scenario);
+    let file = report_file(out, scenario);
+    match &outcome.error {
+        None => {
+            cluster.log(&format!("  ✓ {} ({:.1} s)", scenario.name, outcome.seconds));
+            remove_if_exists(&file)?;
+        }
+        Some(error) => {
+            cluster.log(&format!("  ✗ {}: {error}", scenario.name));
+            let report = report.unwrap_or_else(|| cluster.report());
+            write_report(&report, error, &file)?;
+        }
+    }
+    Ok(outcome)
+}
+
+fn report_file(out: &Path, scenario: &Scenario) -> PathBuf {
+    out.join(format!("failed-{}.txt", scenario.name))
 }
 
 /// Opens the cluster of `--cluster`, or creates one without a network.
@@ -109,6 +160,7 @@ fn run_steps(cluster: &mut Cluster, tier: Tier, scenario: &Scenario) -> (Outcome
         shows: scenario.shows,
         seconds: start.elapsed().as_secs_f64(),
         error: result.err().map(|error| format!("{error:#}")),
+        failed_before: None,
         notes,
     };
     (outcome, report)

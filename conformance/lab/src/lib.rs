@@ -16,6 +16,7 @@
 //! ping, pinger, echo       traffic
 //! capture, snapshot        packets and changes; all objects of a namespace
 //! run, background          programs, run to their end or beside the lab
+//! processor                whether the machine had time for what was waited for
 //! strace                   kills and errors at single system calls of a program
 //! demo                     what `make demo` shows
 //! ```
@@ -54,6 +55,7 @@ mod ping;
 mod pinger;
 mod plugin;
 mod pod;
+mod processor;
 mod programs;
 mod run;
 mod signals;
@@ -80,6 +82,7 @@ pub use ping::{PingOptions, PingReport, ping};
 pub use pinger::{ContinuousPing, EchoSocket, Pings};
 pub use plugin::{PluginCall, PluginOutput};
 pub use pod::Pod;
+pub use processor::Scheduled;
 pub use programs::Programs;
 pub use run::{command_line, poll, run, run_with, wait_until};
 pub use signals::block_if_shutting_down;

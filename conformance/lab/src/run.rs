@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::error::LabError;
+use crate::processor::Scheduled;
 use crate::signals::block_if_shutting_down;
 
 /// The command line of a command, for messages.
@@ -92,11 +93,22 @@ fn finished(command: &Command, output: &std::process::Output) -> Result<String, 
     })
 }
 
+/// How much of its time a thread waits for a processor where the machine is starved, in
+/// percent.
+const STARVED: u64 = 50;
+
+/// How often a limit begins anew on a starved machine.
+const REPEATS: u32 = 2;
+
 /// Calls `probe` every 20 ms until it returns a value; its `Err` describes what it
 /// saw instead.
 ///
+/// The limit is one for work. Where this thread mostly waited for a processor meanwhile, so did
+/// what is waited for, and the limit begins anew, twice at most.
+///
 /// # Errors
-/// [`LabError::TimedOut`] after `limit`, with `what` and the last description.
+/// [`LabError::TimedOut`] after `limit`, with `what`, the last description and how long a
+/// processor was waited for.
 pub fn wait_until<T>(
     what: &str,
     limit: Duration,
@@ -115,19 +127,30 @@ pub fn poll<T>(
     interval: Duration,
     mut probe: impl FnMut() -> Result<T, String>,
 ) -> Result<T, LabError> {
+    let scheduled = Scheduled::now();
     let start = Instant::now();
+    let mut allowed = limit;
     loop {
-        match probe() {
+        let last = match probe() {
             Ok(value) => return Ok(value),
-            Err(last) if start.elapsed() >= limit => {
-                block_if_shutting_down();
-                return Err(LabError::TimedOut {
-                    what: what.to_owned(),
-                    seconds: limit.as_secs(),
-                    last,
-                });
-            }
-            Err(_) => std::thread::sleep(interval),
+            Err(last) => last,
+        };
+        if start.elapsed() < allowed {
+            std::thread::sleep(interval);
+            continue;
         }
+        let waited = Scheduled::now().waited_since(scheduled);
+        if waited >= STARVED && allowed <= limit * REPEATS {
+            allowed += limit;
+            continue;
+        }
+        block_if_shutting_down();
+        return Err(LabError::TimedOut {
+            what: what.to_owned(),
+            seconds: allowed.as_secs(),
+            last: format!(
+                "{last}; {waited} % of the time in which this could run it waited for a processor"
+            ),
+        });
     }
 }

@@ -1,5 +1,5 @@
-//! Whether the machine had time for the driver and what it runs, as the kernel's
-//! scheduler counts it for the calling thread. Idle time would not tell: what has a
+//! Whether the machine had time for a test and what it runs, as the kernel's scheduler
+//! counts it for the calling thread. Idle time would not tell: what has a
 //! lower priority may use all of it and take nothing away.
 
 use std::time::Duration;
@@ -14,6 +14,7 @@ pub struct Scheduled {
 impl Scheduled {
     /// That of the calling thread since its start; nothing on a kernel that does not
     /// count it.
+    #[must_use]
     pub fn now() -> Self {
         Self::parse(&std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default())
     }
@@ -27,11 +28,13 @@ impl Scheduled {
     }
 
     /// How long since `earlier` was waited for a processor.
+    #[must_use]
     pub fn time_waited_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.waited.saturating_sub(earlier.waited))
     }
 
     /// How much of it since `earlier` was waited for a processor, in percent.
+    #[must_use]
     pub fn waited_since(self, earlier: Self) -> u64 {
         let ran = self.ran.saturating_sub(earlier.ran);
         let waited = self.waited.saturating_sub(earlier.waited);

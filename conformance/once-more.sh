@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Runs a program, and once more if it fails: what then passes is flaky and counts as passed.
+# It is named, and what it printed the first time is added to target/flaky.txt.
+#
+#   conformance/once-more.sh NAME PROGRAM [ARGUMENTS…]
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+name=$1
+shift
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+status=0
+"$@" 2>&1 | tee "$log" || status=${PIPESTATUS[0]}
+# Who is interrupted or ended by a signal is not asked again.
+[ "$status" -ne 0 ] && [ "$status" -lt 128 ] || exit "$status"
+printf '%s failed: once more\n' "$name" >&2
+"$@"
+printf 'flaky: %s: it failed once and then passed; what it printed: target/flaky.txt\n' "$name"
+{
+    printf '== %s\n' "$name"
+    cat "$log"
+} >>"$root/target/flaky.txt"
