@@ -13,8 +13,6 @@ use tweed_core::mtu::{KERNEL_MAX, KERNEL_MIN, VXLAN_OVER_IPV4, VXLAN_OVER_IPV6};
 use tweed_ipam::plugin::{open_store, run_dir};
 use tweed_ipam::store::Store;
 
-use crate::datapath::veth::plan::DefaultRoute;
-
 /// Name of the built-in IPAM plugin.
 pub const OWN_IPAM: &str = "tweed-ipam";
 /// Keys of the network config besides those of the protocol.
@@ -34,6 +32,21 @@ pub enum Ipam {
     BuiltIn,
     /// Another plugin, by its file name.
     Delegated(String),
+}
+
+/// When a pod gets a default route: keys `defaultRoute` and `ipam.routes`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DefaultRoute {
+    /// Nothing is said: each family for which IPAM requests no route gets one,
+    /// unless the pod has another network already, whose it would take over.
+    #[default]
+    Implied,
+    /// `"defaultRoute": true`: each family gets one, whatever else is in the pod.
+    Required,
+    /// `"routes": []` in `ipam`: those that IPAM requests, and no others.
+    AsRequested,
+    /// `"defaultRoute": false`: none, whatever IPAM requests.
+    Never,
 }
 
 /// Where the state of a network is.

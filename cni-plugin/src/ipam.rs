@@ -9,7 +9,7 @@ use tweed_ipam::ranges::{IpamConfig, Range};
 use tweed_ipam::record::Record;
 use tweed_ipam::store::{Held, LOCK_WAIT, Seed, Store};
 
-use crate::datapath::veth::plan::gateway_of;
+use crate::datapath::Datapath;
 
 /// What IPAM gave to an attachment.
 #[derive(Debug, Clone)]
@@ -28,11 +28,18 @@ pub struct Reservation {
 
 impl Reservation {
     /// What the attachment of this record got from the built-in store.
-    pub fn built_in(record: &Record, config: IpamConfig, dns: Dns) -> Self {
+    pub fn built_in(
+        datapath: &impl Datapath,
+        record: &Record,
+        config: IpamConfig,
+        dns: Dns,
+    ) -> Self {
         let addresses = || record.addresses.iter().map(IpNetwork::ip);
         let range_of = |ip| config.ranges.range_of(ip);
         Self {
-            gateways: addresses().map(|ip| (ip, gateway_of(ip))).collect(),
+            gateways: addresses()
+                .map(|ip| (ip, datapath.gateway_of(ip)))
+                .collect(),
             node: addresses()
                 .filter_map(range_of)
                 .map(Range::gateway)
@@ -54,6 +61,7 @@ impl Reservation {
 /// # Errors
 /// Code 106 where that is no result with an address; those of the store.
 pub fn record_given(
+    datapath: &impl Datapath,
     store: &Store,
     seed: &Seed,
     plugin: &str,
@@ -76,7 +84,7 @@ pub fn record_given(
     let held = store.lock(LOCK_WAIT)?.track(seed, addresses)?;
     let with_gateway = |given: &&IpConfig| {
         let ip = given.address.ip();
-        (ip, given.gateway.unwrap_or(gateway_of(ip)))
+        (ip, given.gateway.unwrap_or(datapath.gateway_of(ip)))
     };
     let reservation = Reservation {
         gateways: ips.iter().map(with_gateway).collect(),

@@ -20,7 +20,7 @@ use tweed_core::attachment::Attachment;
 use tweed_core::text::one_line;
 
 use crate::config::Settings;
-use crate::datapath::veth::Kernel;
+use crate::datapath::Datapath;
 
 /// Time beyond `policyWait` for the agent's last word, which says why it took so long.
 const GRACE: Duration = Duration::from_millis(200);
@@ -112,13 +112,13 @@ impl Judgement {
 /// pod at the same moment, that is taken away too, and the agent puts it back once the kernel
 /// has told it: an isolation too much, and never one too little.
 pub fn forget_earlier(
-    kernel: &mut impl Kernel,
+    datapath: &mut impl Datapath,
     request: &Request<'_>,
     attachment: &Attachment,
     addresses: &[IpAddr],
 ) {
     for address in addresses {
-        if let Err(error) = kernel.forget_judgement(*address) {
+        if let Err(error) = datapath.forget_judgement(*address) {
             request.log(format_args!(
                 "warning: {attachment} may do what the pod could that had its address before, \
                  until the agent has judged it: {}",

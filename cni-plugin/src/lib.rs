@@ -11,7 +11,7 @@
 //!
 //! A verb reads what it needs of the network config ([`config`]), takes addresses
 //! from the store in `tweed-ipam` or from another IPAM plugin ([`delegate`]), and
-//! changes the kernel through [`datapath`], where a pure plan decides on the steps.
+//! changes the kernel through a [`datapath`], where a pure plan decides on the steps.
 //! While network policies are in force an ADD waits until the agent has judged its pod
 //! ([`judgement`]).
 //! The protocol itself is in `tweed-cni`; names and marks are in `tweed-core`.

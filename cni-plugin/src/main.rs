@@ -14,7 +14,7 @@ use std::{fs::OpenOptions, io};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use tweed_cni::{Invocation, input_limit, run};
-use tweed_cni_plugin::datapath::veth::{LinuxKernel, run_cleanup_if_requested};
+use tweed_cni_plugin::datapath::veth::{LinuxKernel, Veth, run_cleanup_if_requested};
 use tweed_cni_plugin::{Tweed, delegate::Processes};
 use tweed_core::stdin::Stdin;
 
@@ -35,7 +35,8 @@ extern "C" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
         stdout: &mut io::stdout().lock(),
         stderr: &mut io::stderr(),
     };
-    let mut plugin = Tweed::new(LinuxKernel::with_background_cleanup(), Processes::default());
+    let datapath = Veth::new(LinuxKernel::with_background_cleanup());
+    let mut plugin = Tweed::new(datapath, Processes::default());
     run(invocation, &mut plugin).into()
 }
 

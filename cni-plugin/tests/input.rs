@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tweed_cni::{CniError, Code, Invocation, run};
 use tweed_cni_plugin::Tweed;
 use tweed_cni_plugin::datapath::veth::plan::Step;
-use tweed_cni_plugin::datapath::veth::{Applied, Failed, Kernel, Observed};
+use tweed_cni_plugin::datapath::veth::{Applied, Failed, Kernel, Observed, Veth};
 use tweed_cni_plugin::delegate::{Call, CallFailed, Delegate};
 use tweed_core::family::Family;
 use tweed_netlink::Error;
@@ -94,7 +94,7 @@ fn call(verb: &str, mut stdin: &[u8]) -> (u8, Vec<u8>) {
             stdout: &mut stdout,
             stderr: &mut std::io::sink(),
         },
-        &mut Tweed::new(Empty, Nobody),
+        &mut Tweed::new(Veth::new(Empty), Nobody),
     );
     (exit, stdout)
 }

@@ -1,31 +1,29 @@
 //! ADD: reserve addresses, create the links, return the result; or leave nothing.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::net::IpAddr;
 
-use tweed_cni::{AddResult, CniError, Code, Command, Request, Route, Target};
-use tweed_core::{family::Family, mac::Mac, netns, sysctl::forwarding_of};
+use tweed_cni::{AddResult, CniError, Code, Command, Request, Target};
+use tweed_core::{mac::Mac, netns};
 use tweed_ipam::record::{Made, Owner, Process, State};
 use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Seed, Store};
 use tweed_ipam::{plugin::ipam_config, ranges::RangeSets, resolv_conf};
-use tweed_netlink::Error;
 
 use crate::Tweed;
 use crate::config::{Ipam, Settings};
-use crate::datapath::veth::plan::{self, Desired, Side, Step};
-use crate::datapath::veth::{Applied, Failed, Kernel, refused};
+use crate::datapath::{Attached, Datapath, Wanted};
 use crate::delegate::{Call, Delegate};
 use crate::ipam::{self, Reservation};
 use crate::judgement::{self, Judgement};
 use crate::ready::is_ready;
-use crate::verbs::gc::{self, is_link_gone};
+use crate::verbs::gc;
 use crate::verbs::result::result;
 
 /// Attaches a container.
 ///
 /// # Errors
 /// After everything that was done has been undone.
-pub fn add<K: Kernel, D: Delegate>(
-    tweed: &mut Tweed<K, D>,
+pub fn add<P: Datapath, D: Delegate>(
+    tweed: &mut Tweed<P, D>,
     request: &Request<'_>,
     target: &Target,
 ) -> Result<AddResult, CniError> {
@@ -45,7 +43,7 @@ pub fn add<K: Kernel, D: Delegate>(
     let before = request.config.prev_result()?.unwrap_or_default();
     let pod_mac = settings.mac.or(target.args.mac);
     let pod_mac = pod_mac.unwrap_or_else(|| target.attachment.pod_mac());
-    tweed.kernel.open_pod(target.netns.as_ref())?;
+    tweed.datapath.open_pod(target.netns.as_ref())?;
 
     let mut attempt = Attempt::begin(tweed, request, &settings, target, pod_mac)?;
     let reservation = attempt.reserve()?;
@@ -53,47 +51,28 @@ pub fn add<K: Kernel, D: Delegate>(
     // Early, so that the agent works while the links are made.
     let judged = Judgement::begin(&settings, request, target, &addresses);
     if matches!(judged, Judgement::Later) {
-        let kernel = &mut attempt.tweed.kernel;
-        judgement::forget_earlier(kernel, request, &target.attachment, &addresses);
+        let datapath = &mut attempt.tweed.datapath;
+        judgement::forget_earlier(datapath, request, &target.attachment, &addresses);
     }
-    plan::check_next_hops(&reservation.routes, &reservation.node)?;
-    for part in plan::unsupported(&reservation.routes) {
-        request.log(format_args!("warning: {part} is not supported: ignored"));
-    }
-    let mut routes = plan::pod_routes(&addresses, &reservation.routes, settings.default_route);
-    let steps = plan::plan(&Desired {
-        attachment: &target.attachment,
-        pod: target.args.pod.as_ref(),
+    let attached = attempt.attach(&Wanted {
+        target,
+        settings: &settings,
         pod_mac,
-        mtu: settings.mtu,
         addresses: &addresses,
-        routes: &routes,
-        host_source: &settings.host_source,
+        routes: &reservation.routes,
+        node: &reservation.node,
     })?;
-    let applied = attempt.build(&steps)?;
-    if settings.ready_file.is_none() {
-        attempt.forward(&addresses)?;
-    }
-    routes.retain(|it| !(it.is_implied && applied.left_out.contains(&it.route.dst)));
-    let routes: Vec<Route> = routes.into_iter().map(|it| it.route).collect();
     let dns = request.config.dns()?;
+    let (interfaces, routes) = (attached.interfaces, &attached.routes);
+    let result = result(before, interfaces, routes, &reservation, &dns);
     let made = Made {
         host_source: settings.host_source.clone(),
-        routes,
-        unwritten: applied.unwritten.iter().map(ToString::to_string).collect(),
+        routes: attached.routes,
+        unwritten: attached.unwritten,
     };
-    let result = result(
-        before,
-        target,
-        pod_mac,
-        &settings,
-        &reservation,
-        &made,
-        &dns,
-    );
     attempt.succeed(made)?;
     if judged.misses(request, &target.attachment) {
-        judgement::forget_earlier(&mut tweed.kernel, request, &target.attachment, &addresses);
+        judgement::forget_earlier(&mut tweed.datapath, request, &target.attachment, &addresses);
     }
     Ok(result)
 }
@@ -105,14 +84,14 @@ enum Done {
     Recorded,
     /// The delegated IPAM plugin may have given an address.
     Delegated,
-    /// The pair of links may exist.
+    /// The pod's links may exist.
     Linked,
 }
 
 /// An ADD in progress. Dropped before [`Attempt::succeed`], by an error or a
 /// panic, it undoes everything, the last thing first.
-struct Attempt<'a, 'r, K: Kernel, D: Delegate> {
-    tweed: &'a mut Tweed<K, D>,
+struct Attempt<'a, 'r, P: Datapath, D: Delegate> {
+    tweed: &'a mut Tweed<P, D>,
     request: &'a Request<'r>,
     settings: &'a Settings,
     seed: Seed,
@@ -123,9 +102,9 @@ struct Attempt<'a, 'r, K: Kernel, D: Delegate> {
     held: Option<Held>,
 }
 
-impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
+impl<'a, 'r, P: Datapath, D: Delegate> Attempt<'a, 'r, P, D> {
     fn begin(
-        tweed: &'a mut Tweed<K, D>,
+        tweed: &'a mut Tweed<P, D>,
         request: &'a Request<'r>,
         settings: &'a Settings,
         target: &Target,
@@ -133,10 +112,11 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
     ) -> Result<Self, CniError> {
         let by = Process::current()?;
         let attachment = &target.attachment;
+        let (link, host_mac) = tweed.datapath.host_end(attachment).unzip();
         let seed = Seed {
             netns: Some(target.netns.clone()),
-            link: Some(attachment.link_name()),
-            host_mac: Some(attachment.host_mac()),
+            link,
+            host_mac,
             pod_mac: Some(pod_mac),
             host_netns: netns::own().ok(),
             ipam: match &settings.place.ipam {
@@ -174,7 +154,7 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
                     }
                 }
                 let held = reserved?;
-                let reservation = Reservation::built_in(&held, config, dns);
+                let reservation = Reservation::built_in(&self.tweed.datapath, &held, config, dns);
                 self.held = Some(held);
                 self.done.push(Done::Recorded);
                 Ok(reservation)
@@ -185,7 +165,9 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
                 self.done.push(Done::Recorded);
                 let stdout = self.call_delegate(plugin)?;
                 let store = &self.settings.place.store;
-                let (held, reservation) = ipam::record_given(store, &self.seed, plugin, &stdout)?;
+                let datapath = &self.tweed.datapath;
+                let (held, reservation) =
+                    ipam::record_given(datapath, store, &self.seed, plugin, &stdout)?;
                 self.held = Some(held);
                 Ok(reservation)
             }
@@ -224,86 +206,32 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
         let settings = self.settings;
         let store = &settings.place.store;
         let mut locked = store.lock(LOCK_WAIT)?;
-        let kernel = &mut self.tweed.kernel;
-        let Some(interrupted) = locked
-            .take_over_abandoned(&self.seed.attachment, |record| is_link_gone(kernel, record))?
+        let datapath = &mut self.tweed.datapath;
+        let Some(interrupted) =
+            locked.take_over_abandoned(&self.seed.attachment, |record| datapath.is_gone(record))?
         else {
             return Ok(locked);
         };
         drop(locked);
-        self.tweed.detach(self.request, &self.seed.attachment)?;
+        self.tweed
+            .datapath
+            .detach(self.request, &self.seed.attachment)?;
         self.tweed
             .forward(Command::Del, &settings.place.ipam, self.request)?;
         drop(interrupted);
         Ok(store.lock(LOCK_WAIT)?)
     }
 
-    fn build(&mut self, steps: &[Step]) -> Result<Applied, CniError> {
+    fn attach(&mut self, wanted: &Wanted<'_>) -> Result<Attached, CniError> {
         // Recorded before it is done, so that a panic meanwhile is undone too.
-        if steps.iter().any(Step::needs_undo) {
-            self.done.push(Done::Linked);
-        }
-        let failed = match self.tweed.kernel.apply(steps) {
-            Ok(applied) => {
-                for warning in &applied.warnings {
-                    self.request.log(format_args!("warning: {warning}"));
-                }
-                return Ok(applied);
+        self.done.push(Done::Linked);
+        let attached = self.tweed.datapath.attach(self.request, wanted);
+        attached.map_err(|failed| {
+            if !failed.needs_undo {
+                self.done.retain(|done| *done != Done::Linked);
             }
-            Err(failed) => failed,
-        };
-        if steps.get(failed.step).is_some_and(Step::needs_undo) && failed.error.is_present() {
-            // The pair existed before this ADD, which must not delete it.
-            self.done.retain(|done| *done != Done::Linked);
-        }
-        Err(self.explain(steps, failed))
-    }
-
-    /// Switches the node's forwarding on for the families of these addresses. Where
-    /// there is an agent, which writes `readyFile`, it has done so. This comes last, as
-    /// it is not undone: other pods may need it by then.
-    fn forward(&mut self, addresses: &[IpAddr]) -> Result<(), CniError> {
-        let families: BTreeSet<Family> = addresses.iter().copied().map(Family::of).collect();
-        for family in families {
-            let enabled = self.tweed.kernel.enable_forwarding(family);
-            if enabled.map_err(|error| not_forwarding(family, error))? {
-                self.request.log(format_args!(
-                    "{family} forwarding of this node was off: switched on"
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn explain(&mut self, steps: &[Step], failed: Failed) -> CniError {
-        let is_present = failed.error.is_present();
-        let error = refused(failed.error);
-        match steps.get(failed.step) {
-            Some(Step::CreatePair { host, pod }) if is_present => {
-                let in_pod = self.tweed.kernel.pod_has_link(&pod.name).unwrap_or(true);
-                let problem = if in_pod {
-                    format!("interface {} exists already in the container", pod.name)
-                } else {
-                    format!("link {} exists already on the host", host.name)
-                };
-                CniError::new(Code::InterfaceExists, problem)
-                    .details("it was left as it is; an ADD needs a DEL before it")
-            }
-            Some(Step::Route(Side::Host, route)) if is_present => {
-                error.details(self.tweed.holder_of(route.destination.ip()))
-            }
-            Some(Step::Route(Side::Pod, _)) if is_present => error.details(
-                "another network of the container has that route: leave it out of ipam.routes \
-                 (for a default route: \"defaultRoute\": false), or give it another priority",
-            ),
-            Some(Step::Route(Side::Host, route)) if route.source.is_some() => {
-                let source = route.source.map(|ip| ip.to_string()).unwrap_or_default();
-                error.details(format!(
-                    "its source is {source}, from hostSource: is that an address of this node?"
-                ))
-            }
-            _ => error,
-        }
+            failed.error
+        })
     }
 
     fn succeed(mut self, made: Made) -> Result<(), CniError> {
@@ -317,7 +245,10 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
 
     fn undo(&mut self, done: Done) -> Result<(), CniError> {
         match done {
-            Done::Linked => self.tweed.detach(self.request, &self.seed.attachment),
+            Done::Linked => self
+                .tweed
+                .datapath
+                .detach(self.request, &self.seed.attachment),
             Done::Delegated => {
                 self.tweed
                     .forward(Command::Del, &self.settings.place.ipam, self.request)
@@ -334,16 +265,6 @@ fn is_scarcity(error: &CniError) -> bool {
     codes.iter().any(|code| code.number() == error.code)
 }
 
-fn not_forwarding(family: Family, error: Error) -> CniError {
-    let refused = refused(error);
-    let switch = forwarding_of(family).replace('/', ".");
-    CniError {
-        msg: format!("{family} forwarding of this node is off: it would drop what the pod sends"),
-        details: format!("{}; set {switch}=1 on the node", refused.msg),
-        ..refused
-    }
-}
-
 /// Frees the record if it is still that of this ADD: by now it may belong to
 /// another one.
 fn free_own(store: &Store, seed: &Seed) -> Result<(), CniError> {
@@ -357,7 +278,7 @@ fn free_own(store: &Store, seed: &Seed) -> Result<(), CniError> {
     Ok(())
 }
 
-impl<K: Kernel, D: Delegate> Drop for Attempt<'_, '_, K, D> {
+impl<P: Datapath, D: Delegate> Drop for Attempt<'_, '_, P, D> {
     fn drop(&mut self) {
         while let Some(done) = self.done.pop() {
             if let Err(error) = self.undo(done) {

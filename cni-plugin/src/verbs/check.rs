@@ -7,15 +7,11 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target};
-use tweed_core::attachment::Attachment;
-use tweed_core::ownership::{LINK_GROUP, alias_key};
-use tweed_ipam::record::{Made, Record, State};
-use tweed_netlink::{address::Address, link::Link, neighbour::Neighbour, owned, route::Route};
+use tweed_cni::{CniError, Code, Command, IpConfig, Request, Target};
+use tweed_ipam::record::State;
 
 use crate::config::{Ipam, Settings};
-use crate::datapath::veth::plan::{self, gateway_of};
-use crate::datapath::veth::{Kernel, Observed, ownership, refused};
+use crate::datapath::{Datapath, Expected};
 use crate::{Tweed, delegate::Delegate};
 
 /// Compares an attachment with the result of its ADD.
@@ -23,8 +19,8 @@ use crate::{Tweed, delegate::Delegate};
 /// # Errors
 /// Code 104, naming all that differs; 7 without `prevResult`; the error of a
 /// delegated IPAM plugin.
-pub fn check<K: Kernel, D: Delegate>(
-    tweed: &mut Tweed<K, D>,
+pub fn check<P: Datapath, D: Delegate>(
+    tweed: &mut Tweed<P, D>,
     request: &Request<'_>,
     target: &Target,
 ) -> Result<(), CniError> {
@@ -34,12 +30,8 @@ pub fn check<K: Kernel, D: Delegate>(
             "prevResult is missing: CHECK needs the result of ADD",
         ));
     };
-    tweed.kernel.open_pod(target.netns.as_ref())?;
+    let observed = tweed.datapath.observe(target)?;
     let attachment = &target.attachment;
-    let observed = tweed
-        .kernel
-        .observe(&attachment.link_name(), attachment.ifname.as_str())
-        .map_err(refused)?;
     let store = &settings.place.store;
     let record = store.read(attachment)?;
     let unclaimed = match (&record, &settings.place.ipam) {
@@ -57,9 +49,8 @@ pub fn check<K: Kernel, D: Delegate>(
         host_source: &settings.host_source,
         result: &result,
         record: record.as_ref(),
-        unclaimed: &unclaimed,
     };
-    let differences = expected.differences(&observed);
+    let differences = differences(&tweed.datapath, &expected, &unclaimed, &observed);
     if !differences.is_empty() {
         let count = differences.len();
         let msg = format!("{attachment} is not as ADD left it: {count} differences");
@@ -68,319 +59,59 @@ pub fn check<K: Kernel, D: Delegate>(
     tweed.forward(Command::Check, &settings.place.ipam, request)
 }
 
-/// The expected state.
-struct Expected<'a> {
-    attachment: &'a Attachment,
-    netns: &'a str,
-    mtu: u32,
-    host_source: &'a [IpAddr],
-    result: &'a AddResult,
-    record: Option<&'a Record>,
-    /// Addresses of the record that the store may give to another attachment.
-    unclaimed: &'a [IpAddr],
+/// All that differs. `unclaimed` are addresses of the record that the store may give to
+/// another attachment.
+pub(crate) fn differences<P: Datapath>(
+    datapath: &P,
+    expected: &Expected<'_>,
+    unclaimed: &[IpAddr],
+    observed: &P::Observed,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    let addresses = addresses(datapath, expected, unclaimed, &mut found);
+    found.extend(datapath.check(expected, &addresses, observed));
+    found
 }
 
-impl Expected<'_> {
-    fn differences(&self, observed: &Observed) -> Vec<String> {
-        let mut found = Vec::new();
-        let addresses = self.addresses(&mut found);
-        self.host_end(observed, &addresses, &mut found);
-        self.pod_end(observed, &addresses, &mut found);
-        found
-    }
-
-    fn pod_interface(&self) -> Option<(usize, &Interface)> {
-        let name = self.attachment.ifname.as_str();
-        let mut interfaces = self.result.interfaces.iter().enumerate();
-        interfaces.find(|(_, end)| end.name == name && end.sandbox.as_deref() == Some(self.netns))
-    }
-
-    fn host_interface(&self) -> Option<&Interface> {
-        let name = self.attachment.link_name();
-        let mut interfaces = self.result.interfaces.iter();
-        interfaces.find(|interface| interface.name == name && interface.sandbox.is_none())
-    }
-
-    /// The addresses that ADD gave: those of the store, which must be those of
-    /// `prevResult`.
-    fn addresses(&self, found: &mut Vec<String>) -> Vec<IpAddr> {
-        let in_result: Vec<&IpConfig> = self.result_ips().collect();
-        // An address with another gateway may be one that another plugin added.
-        let surely_ours = in_result
-            .iter()
-            .filter(|ip| ip.gateway == Some(gateway_of(ip.address.ip())))
-            .map(|ip| ip.address.ip());
-        let Some(record) = self.record else {
-            found.push("the store has no reservation for it".to_owned());
-            return surely_ours.collect();
-        };
-        if record.state != State::Live {
-            found.push("its reservation is not live: an ADD or a DEL was interrupted".to_owned());
-        }
-        for ip in self.unclaimed {
-            found.push(format!("address {ip} is no longer reserved"));
-        }
-        let reserved: Vec<IpAddr> = record.addresses.iter().map(IpNetwork::ip).collect();
-        for ip in surely_ours.filter(|ip| !reserved.contains(ip)) {
-            found.push(format!("address {ip} of prevResult is not reserved"));
-        }
-        for ip in &reserved {
-            if !in_result.iter().any(|result| result.address.ip() == *ip) {
-                found.push(format!("reserved address {ip} is not in prevResult"));
-            }
-        }
-        reserved
-    }
-
-    /// Addresses of the pod's end in `prevResult`.
-    fn result_ips(&self) -> impl Iterator<Item = &IpConfig> {
-        let pod_end = self.pod_interface().map(|(index, _)| index);
-        let ips = self.result.ips.iter();
-        ips.filter(move |ip| ip.interface.is_none() || ip.interface == pod_end)
-    }
-
-    fn host_end(&self, observed: &Observed, addresses: &[IpAddr], found: &mut Vec<String>) {
-        let name = self.attachment.link_name();
-        if self.host_interface().is_none() {
-            found.push(format!("prevResult does not list {name}"));
-        }
-        let Some(link) = &observed.host else {
-            found.push(format!("link {name} is missing on the host"));
-            return;
-        };
-        if !ownership::belongs(link, self.attachment) {
-            let alias = link.alias.as_deref().unwrap_or_default();
-            found.push(format!(
-                "link {name} does not belong to it (group {}, alias {alias:?})",
-                link.group
-            ));
-            return;
-        }
-        let mut differ = |what: &str, is: String, should: String| {
-            if is != should {
-                found.push(format!("{what} of {name} is {is}, should be {should}"));
-            }
-        };
-        differ("group", link.group.to_string(), LINK_GROUP.to_string());
-        if !owned::has_alias_of(link, self.attachment) {
-            let alias = link.alias.clone().unwrap_or_default();
-            differ("alias", alias, alias_key(self.attachment));
-        }
-        differ("state", up(link.up), up(true));
-        differ("ARP", on(!link.noarp), on(false));
-        let mtu = self
-            .host_interface()
-            .and_then(|end| end.mtu)
-            .unwrap_or(self.mtu);
-        differ("MTU", link.mtu.to_string(), mtu.to_string());
-        let host_mac = self.attachment.host_mac();
-        differ("MAC", or_none(link.mac), host_mac.to_string());
-        for (key, is, should) in settings(link) {
-            if !self.is_unwritten(key) {
-                differ(key, is.to_string(), should.to_string());
-            }
-        }
-        let pod_mac = self.pod_mac();
-        for ip in addresses {
-            let neighbours = &observed.host_neighbours;
-            has_neighbour(neighbours, *ip, pod_mac.as_deref(), &name, found);
-            let should = self.host_routes(*ip);
-            let destination = should[0].destination;
-            let mut routes = observed.host_routes.iter();
-            match routes.find(|route| route.destination == destination) {
-                None => found.push(format!(
-                    "route {destination} by {name} is missing on the host"
-                )),
-                Some(route) => same_route(route, &should, &name, found),
-            }
-        }
-    }
-
-    fn made(&self) -> Option<&Made> {
-        self.record?.made.as_ref()
-    }
-
-    /// Whether ADD could not write this setting of the host's end.
-    fn is_unwritten(&self, key: &str) -> bool {
-        let unwritten = self.made().map(|made| made.unwritten.as_slice());
-        let setting = key.strip_prefix("ipv6 ");
-        let mut unwritten = unwritten.unwrap_or_default().iter();
-        setting.is_some_and(|setting| unwritten.any(|it| it == setting))
-    }
-
-    /// The host's route to an address: as the config says now, which is what an agent
-    /// repairs it to, and as it was when the pod was added.
-    fn host_routes(&self, ip: IpAddr) -> [Route; 2] {
-        let made = self.made().map(|made| made.host_source.as_slice());
-        [self.host_source, made.unwrap_or(self.host_source)]
-            .map(|sources| plan::host_route(ip, sources))
-    }
-
-    /// Whether a route of the result is in the main table. Results before 1.1 do not
-    /// tell.
-    fn is_main(&self, route: &tweed_cni::Route) -> bool {
-        let made = self.made().map(|made| made.routes.as_slice());
-        let mut same = made
-            .unwrap_or_default()
-            .iter()
-            .filter(|it| it.dst == route.dst);
-        match route.table {
-            Some(_) => plan::is_main(route),
-            None => same.clone().next().is_none() || same.any(plan::is_main),
-        }
-    }
-
-    fn pod_mac(&self) -> Option<String> {
-        let in_result = self.pod_interface().and_then(|(_, end)| end.mac.clone());
-        in_result.or_else(|| Some(self.record?.pod_mac?.to_string()))
-    }
-
-    fn pod_end(&self, observed: &Observed, addresses: &[IpAddr], found: &mut Vec<String>) {
-        let name = self.attachment.ifname.as_str();
-        let interface = self.pod_interface().map(|(_, interface)| interface);
-        if interface.is_none() {
-            found.push(format!("prevResult does not list {name} in {}", self.netns));
-        }
-        let Some(link) = &observed.pod else {
-            found.push(format!("link {name} is missing in the container"));
-            return;
-        };
-        let host = observed.host.as_ref();
-        if host.is_some_and(|host| host.peer != Some(link.index)) {
-            let host = self.attachment.link_name();
-            found.push(format!(
-                "{name} in the container is not the other end of {host}"
-            ));
-        }
-        if !link.up {
-            found.push(format!("state of {name} is down, should be up"));
-        }
-        // A plugin that lowers it later (tuning) does not report that in its result.
-        let most = interface.and_then(|i| i.mtu).unwrap_or(self.mtu);
-        let mtu = link.mtu;
-        if mtu > most {
-            found.push(format!("MTU of {name} is {mtu}, should be at most {most}"));
-        }
-        let mac = or_none(link.mac);
-        if let Some(should) = self.pod_mac()
-            && !mac.eq_ignore_ascii_case(&should)
-        {
-            found.push(format!("MAC of {name} is {mac}, should be {should}"));
-        }
-        for ip in addresses {
-            has_address(&observed.pod_addresses, *ip, name, found);
-        }
-        let host_mac = self.attachment.host_mac().to_string();
-        let mut gateways: Vec<IpAddr> = addresses.iter().copied().map(gateway_of).collect();
-        gateways.dedup();
-        for gateway in &gateways {
-            let neighbours = &observed.pod_neighbours;
-            has_neighbour(neighbours, *gateway, Some(&host_mac), name, found);
-        }
-        // A plugin that moves them to another table later (sbr) does not report that in its
-        // result.
-        let routes = self.result.routes.iter();
-        for route in routes.filter(|route| route.gw.is_some_and(|gw| gateways.contains(&gw))) {
-            let dst = route.dst;
-            let mut there = observed.pod_routes.iter();
-            let is_there = there.any(|it| it.destination == dst && it.gateway == route.gw);
-            if !is_there && self.is_main(route) {
-                found.push(format!("route {dst} of {name} is missing in the container"));
-            }
-        }
-    }
-}
-
-/// The host end's settings: key, actual value, expected value. Those that the kernel
-/// does not report, as without IPv6, cannot differ.
-fn settings(link: &Link) -> Vec<(&'static str, i32, i32)> {
-    let ipv6 = link.ipv6.iter().flat_map(|ipv6| {
-        [
-            ("ipv6 accept_ra", ipv6.accept_ra, 0),
-            ("ipv6 autoconf", ipv6.autoconf, 0),
-            ("ipv6 accept_redirects", ipv6.accept_redirects, 0),
-            ("ipv6 addr_gen_mode", ipv6.addr_gen_mode, 1),
-        ]
-    });
-    let ipv4 = link.ipv4.iter().flat_map(|ipv4| {
-        [
-            ("ipv4 accept_redirects", ipv4.accept_redirects, 0),
-            ("ipv4 send_redirects", ipv4.send_redirects, 0),
-        ]
-    });
-    ipv6.chain(ipv4).collect()
-}
-
-/// Compares a route with those that it may be, which differ in their source only.
-fn same_route(is: &Route, should: &[Route], link: &str, found: &mut Vec<String>) {
-    let destination = is.destination;
-    let mut differ = |what: &str, is: String, should: &[String]| {
-        if !should.contains(&is) {
-            let should = should.join(" or ");
-            found.push(format!(
-                "{what} of route {destination} by {link} is {is}, should be {should}"
-            ));
-        }
-    };
-    let protocol = |route: &Route| route.protocol.to_string();
-    let mut protocols: Vec<String> = should.iter().map(protocol).collect();
-    protocols.dedup();
-    differ("protocol", protocol(is), &protocols);
-    let mut sources: Vec<String> = should.iter().map(|route| or_none(route.source)).collect();
-    sources.dedup();
-    if should.iter().any(|route| route.source.is_some()) {
-        differ("source", or_none(is.source), &sources);
-    }
-}
-
-fn has_address(there: &[Address], ip: IpAddr, link: &str, found: &mut Vec<String>) {
-    let Some(address) = there.iter().find(|address| address.network.ip() == ip) else {
-        found.push(format!(
-            "address {ip} of {link} is missing in the container"
-        ));
-        return;
-    };
-    if address.tentative {
-        found.push(format!(
-            "address {ip} of {link} is not usable: duplicate address detection is running or has failed"
-        ));
-    }
-}
-
-fn has_neighbour(
-    there: &[Neighbour],
-    ip: IpAddr,
-    should: Option<&str>,
-    link: &str,
+/// The addresses that ADD gave: those of the store, which must be those of
+/// `prevResult`.
+fn addresses(
+    datapath: &impl Datapath,
+    expected: &Expected<'_>,
+    unclaimed: &[IpAddr],
     found: &mut Vec<String>,
-) {
-    let Some(neighbour) = there.iter().find(|neighbour| neighbour.ip == ip) else {
-        found.push(format!("neighbour {ip} on {link} is missing"));
-        return;
+) -> Vec<IpAddr> {
+    let in_result: Vec<&IpConfig> = result_ips(expected).collect();
+    // An address with another gateway may be one that another plugin added.
+    let surely_ours = in_result
+        .iter()
+        .filter(|ip| ip.gateway == Some(datapath.gateway_of(ip.address.ip())))
+        .map(|ip| ip.address.ip());
+    let Some(record) = expected.record else {
+        found.push("the store has no reservation for it".to_owned());
+        return surely_ours.collect();
     };
-    let mac = or_none(neighbour.mac);
-    if let Some(should) = should
-        && !mac.eq_ignore_ascii_case(should)
-    {
-        found.push(format!(
-            "neighbour {ip} on {link} is {mac}, should be {should}"
-        ));
-    } else if !neighbour.permanent {
-        found.push(format!("neighbour {ip} on {link} is not permanent"));
+    if record.state != State::Live {
+        found.push("its reservation is not live: an ADD or a DEL was interrupted".to_owned());
     }
+    for ip in unclaimed {
+        found.push(format!("address {ip} is no longer reserved"));
+    }
+    let reserved: Vec<IpAddr> = record.addresses.iter().map(IpNetwork::ip).collect();
+    for ip in surely_ours.filter(|ip| !reserved.contains(ip)) {
+        found.push(format!("address {ip} of prevResult is not reserved"));
+    }
+    for ip in &reserved {
+        if !in_result.iter().any(|result| result.address.ip() == *ip) {
+            found.push(format!("reserved address {ip} is not in prevResult"));
+        }
+    }
+    reserved
 }
 
-fn or_none(value: Option<impl ToString>) -> String {
-    value.map_or_else(|| "none".to_owned(), |value| value.to_string())
+/// Addresses of the pod's end in `prevResult`.
+fn result_ips<'a>(expected: &Expected<'a>) -> impl Iterator<Item = &'a IpConfig> {
+    let pod_end = expected.pod_interface().map(|(index, _)| index);
+    let ips = expected.result.ips.iter();
+    ips.filter(move |ip| ip.interface.is_none() || ip.interface == pod_end)
 }
-
-fn up(up: bool) -> String {
-    if up { "up" } else { "down" }.to_owned()
-}
-
-fn on(on: bool) -> String {
-    if on { "on" } else { "off" }.to_owned()
-}
-
-#[cfg(test)]
-mod tests;

@@ -3,7 +3,7 @@
 //! In a namespace that is still there, the interface's name is free when it returns.
 //!
 //! Deleting a link takes some 20 ms, the kernel's grace periods. The runtime does
-//! not wait for that: [`Kernel::delete_leaving_later`].
+//! not wait for that: [`Datapath::delete_leaving_later`].
 
 use tweed_cni::{CniError, Command, Request, Target};
 use tweed_core::attachment::Attachment;
@@ -11,7 +11,7 @@ use tweed_ipam::record::State;
 use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Store, StoreError};
 
 use super::failures::Failures;
-use crate::datapath::veth::{Kernel, refused};
+use crate::datapath::Datapath;
 use crate::plugin::warn_of_other_ipam;
 use crate::{Tweed, config::Place, delegate::Delegate};
 
@@ -22,8 +22,8 @@ use crate::{Tweed, config::Place, delegate::Delegate};
 ///
 /// # Errors
 /// All failures in one. The next DEL does the rest.
-pub fn del<K: Kernel, D: Delegate>(
-    tweed: &mut Tweed<K, D>,
+pub fn del<P: Datapath, D: Delegate>(
+    tweed: &mut Tweed<P, D>,
     request: &Request<'_>,
     target: &Target,
 ) -> Result<(), CniError> {
@@ -37,7 +37,7 @@ pub fn del<K: Kernel, D: Delegate>(
         exclusion => failures.keep(exclusion),
     };
     let is_store_usable = exclusion.is_some();
-    let marked = failures.keep(tweed.mark_leaving(request, target));
+    let marked = failures.keep(tweed.datapath.mark_leaving(request, target));
     // A delegated plugin may need the store's lock. The lock on the record, which
     // proves that this process is working on it, stays.
     let held = exclusion.and_then(Exclusion::unlock);
@@ -53,8 +53,7 @@ pub fn del<K: Kernel, D: Delegate>(
     }
     drop(held);
     if marked == Some(true) {
-        let deletion = tweed.kernel.delete_leaving_later(&place.run_dir);
-        failures.keep(deletion.map_err(refused));
+        failures.keep(tweed.datapath.delete_leaving_later(&place.run_dir));
     }
     failures.into_result()
 }

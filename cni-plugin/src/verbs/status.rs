@@ -8,7 +8,7 @@ use tweed_ipam::plugin::ipam_config_without_attachment;
 use tweed_ipam::{ranges::Range, store::LOCK_WAIT};
 
 use crate::config::{Ipam, Settings};
-use crate::datapath::veth::{Kernel, plan};
+use crate::datapath::Datapath;
 use crate::ready::is_ready;
 use crate::{Tweed, delegate::Delegate};
 
@@ -20,13 +20,13 @@ use crate::{Tweed, delegate::Delegate};
 /// # Errors
 /// Code 50, or 51 when running pods are affected too; 7 for the config, 5 for a file that
 /// it names; the error of a delegated IPAM plugin.
-pub fn status<K: Kernel, D: Delegate>(
-    tweed: &mut Tweed<K, D>,
+pub fn status<P: Datapath, D: Delegate>(
+    tweed: &mut Tweed<P, D>,
     request: &Request<'_>,
 ) -> Result<(), CniError> {
     let settings = Settings::read(&request.config)?;
     if settings.place.ipam == Ipam::BuiltIn {
-        check_built_in(&settings, request)?;
+        check_built_in(&tweed.datapath, &settings, request)?;
     }
     if let Some(ready_file) = &settings.ready_file {
         let agent = read_agent(&settings.place.run_dir.join(AGENT_STATE_FILE), request);
@@ -39,14 +39,17 @@ pub fn status<K: Kernel, D: Delegate>(
 }
 
 /// Checks what every ADD would refuse of the `ipam` object of the built-in plugin.
-fn check_built_in(settings: &Settings, request: &Request<'_>) -> Result<(), CniError> {
+fn check_built_in(
+    datapath: &impl Datapath,
+    settings: &Settings,
+    request: &Request<'_>,
+) -> Result<(), CniError> {
     let Some(config) = ipam_config_without_attachment(request)? else {
         return Ok(());
     };
     let ranges = || config.ranges.iter().flat_map(|set| set.ranges());
     let gateways: Vec<IpAddr> = ranges().map(Range::gateway).collect();
-    plan::check_next_hops(&config.routes, &gateways)?;
-    plan::check_mtu(settings.mtu, gateways.iter().any(IpAddr::is_ipv6))
+    datapath.accepts(settings.mtu, &config.routes, &gateways)
 }
 
 fn judge(ready_file: &Path, exists: bool, agent: Option<&Readiness>) -> Result<(), CniError> {

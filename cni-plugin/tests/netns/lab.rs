@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tweed_cni::{Invocation, run};
 use tweed_cni_plugin::Tweed;
-use tweed_cni_plugin::datapath::veth::Kernel;
+use tweed_cni_plugin::datapath::veth::{Kernel, Veth};
 use tweed_cni_plugin::delegate::Processes;
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
@@ -219,7 +219,7 @@ impl Site {
                 stdout: &mut stdout,
                 stderr: &mut stderr,
             },
-            &mut Tweed::new(kernel, Processes::default()),
+            &mut Tweed::new(Veth::new(kernel), Processes::default()),
         );
         let document = if stdout.is_empty() {
             Value::Null

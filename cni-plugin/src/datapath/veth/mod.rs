@@ -2,18 +2,21 @@
 //! a route to each of the pod's addresses.
 //!
 //! ```text
-//! verbs ─▶ plan        which steps make an attachment, in which order (pure)
-//!       ─▶ Kernel      carries the steps out, and observes ─▶ linux
-//!       ─▶ ownership   which links belong to which attachment (pure)
-//!          cleanup     deletes links in the background of a DEL
+//! pair ─▶ plan        which steps make an attachment, in which order (pure)
+//!      ─▶ Kernel      carries the steps out, and observes ─▶ linux
+//!      ─▶ ownership   which links belong to which attachment (pure)
+//!      ─▶ check       what differs from what ADD has made (pure)
+//!         cleanup     deletes links in the background of a DEL
 //! ```
 //!
-//! [`Kernel`] is what the verbs ask of the kernel, without any decision of theirs.
+//! [`Kernel`] is what [`Veth`] asks of the kernel, without any decision of its own.
 //! Its one implementation is [`LinuxKernel`]; tests wrap it to make a step fail.
 
+mod check;
 mod cleanup;
 mod linux;
-pub mod ownership;
+mod ownership;
+mod pair;
 pub mod plan;
 
 use std::{net::IpAddr, path::Path};
@@ -83,7 +86,21 @@ pub struct Observed {
     pub pod_neighbours: Vec<Neighbour>,
 }
 
-/// What the verbs need of the kernel. The host is the namespace of the calling
+/// The datapath that connects each pod by a pair of links.
+#[derive(Debug)]
+pub struct Veth<K> {
+    kernel: K,
+}
+
+impl<K: Kernel> Veth<K> {
+    /// Tests pass another kernel.
+    #[must_use]
+    pub fn new(kernel: K) -> Self {
+        Self { kernel }
+    }
+}
+
+/// What is needed of the kernel. The host is the namespace of the calling
 /// thread, the pod that of the last [`Kernel::open_pod`].
 pub trait Kernel {
     /// Opens the pod's network namespace.
@@ -182,8 +199,7 @@ pub trait Kernel {
 }
 
 /// A failure of the kernel as the runtime gets it.
-#[must_use]
-pub fn refused(error: Error) -> CniError {
+fn refused(error: Error) -> CniError {
     let code = match &error.cause {
         Cause::TimedOut | Cause::Interrupted(_) => Code::TryAgainLater,
         Cause::Kernel { .. } | Cause::Io(_) | Cause::Undecodable(_) => Code::KernelRefused,

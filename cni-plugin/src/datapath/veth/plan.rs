@@ -24,7 +24,7 @@ use tweed_netlink::{link::VethEnd, route};
 
 mod routes;
 
-pub use routes::{DefaultRoute, PodRoute, check_next_hops, is_main, pod_routes, unsupported};
+pub use routes::{PodRoute, check_next_hops, is_main, pod_routes, unsupported};
 
 /// The gateway of every pod: an address that no interface has. The pod's neighbour
 /// table maps it to the MAC of the host's end.

@@ -8,26 +8,12 @@ use tweed_core::ownership::ROUTE_PROTOCOL;
 use tweed_netlink::route;
 
 use super::gateway_of;
+use crate::config::DefaultRoute;
 
 /// The metric of the route to the gateway. With 0, the metric of routes that name none,
 /// it would be in the way of the same route by others: a key `ipam.routes`, an init
 /// container, or another network with this gateway.
 const GATEWAY_METRIC: u32 = 1024;
-
-/// When a pod gets a default route: keys `defaultRoute` and `ipam.routes`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum DefaultRoute {
-    /// Nothing is said: each family for which IPAM requests no route gets one,
-    /// unless the pod has another network already, whose it would take over.
-    #[default]
-    Implied,
-    /// `"defaultRoute": true`: each family gets one, whatever else is in the pod.
-    Required,
-    /// `"routes": []` in `ipam`: those that IPAM requests, and no others.
-    AsRequested,
-    /// `"defaultRoute": false`: none, whatever IPAM requests.
-    Never,
-}
 
 /// A route of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]

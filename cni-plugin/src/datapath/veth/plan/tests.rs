@@ -1,6 +1,7 @@
 use std::fmt;
 
 use super::*;
+use crate::config::DefaultRoute;
 use tweed_cni::Route;
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
 

@@ -1,10 +1,11 @@
 use super::*;
-use crate::datapath::veth::plan::GATEWAY_V4;
-use tweed_cni::Route as PodRoute;
-use tweed_core::attachment::{ContainerId, IfName, NetworkName};
+use crate::datapath::veth::{LinuxKernel, Veth, plan::GATEWAY_V4};
+use crate::verbs::check;
+use tweed_cni::{AddResult, IpConfig, Route as PodRoute};
+use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName};
 use tweed_core::mac::Mac;
-use tweed_core::ownership::{LINK_GROUP, ROUTE_PROTOCOL, alias};
-use tweed_ipam::record::Owner;
+use tweed_core::ownership::{ROUTE_PROTOCOL, alias};
+use tweed_ipam::record::{Owner, Record, State};
 use tweed_netlink::link::{Ipv4Settings, Ipv6Settings};
 
 const NETNS: &str = "/run/netns/c1";
@@ -148,16 +149,16 @@ fn differences(scene: &Scene) -> Vec<String> {
 }
 
 fn differences_with(scene: &Scene, host_source: &[IpAddr]) -> Vec<String> {
-    Expected {
+    let expected = Expected {
         attachment: &scene.attachment,
         netns: NETNS,
         mtu: 1450,
         host_source,
         result: &scene.result,
         record: scene.record.as_ref(),
-        unclaimed: &scene.unclaimed,
-    }
-    .differences(&scene.observed)
+    };
+    let datapath = Veth::new(LinuxKernel::default());
+    check::differences(&datapath, &expected, &scene.unclaimed, &scene.observed)
 }
 
 macro_rules! differs {
