@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use tweed_cni::{AddResult, CniError, Code, Command, Request, Target};
 use tweed_core::{mac::Mac, netns};
-use tweed_ipam::record::{Made, Owner, Process, State};
-use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Seed, Store};
+use tweed_ipam::record::{Made, Owner, Process, Record, State};
+use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Seed, Store, StoreError};
 use tweed_ipam::{plugin::ipam_config, ranges::RangeSets, resolv_conf};
 
 use crate::Tweed;
@@ -70,11 +70,48 @@ pub fn add<P: Datapath, D: Delegate>(
         routes: attached.routes,
         unwritten: attached.unwritten,
     };
-    attempt.succeed(made)?;
+    let live = attempt.succeed(made)?;
+    let has_waited = matches!(judged, Judgement::Asked { .. });
     if judged.misses(request, &target.attachment) {
         judgement::forget_earlier(&mut tweed.datapath, request, &target.attachment, &addresses);
     }
+    if let (true, Some(live)) = (has_waited, live) {
+        confirm(tweed, request, &settings.place.store, &live)?;
+    }
     Ok(result)
+}
+
+/// Whether the attachment is still that of this ADD, which has waited with nothing locked. A
+/// DEL or a GC may have freed it meanwhile, and its addresses may be another pod's by now.
+///
+/// # Errors
+/// Code 11 if it is not, once nothing of it is left.
+fn confirm<P: Datapath, D: Delegate>(
+    tweed: &mut Tweed<P, D>,
+    request: &Request<'_>,
+    store: &Store,
+    live: &Record,
+) -> Result<(), CniError> {
+    let attachment = live.attachment();
+    let locked = store.lock_existing(LOCK_WAIT)?;
+    let found = match &locked {
+        Some(locked) => locked.read(&attachment)?,
+        None => None,
+    };
+    if found.as_ref() == Some(live) {
+        return Ok(());
+    }
+    // Whoever removed the record without a DEL has left the link. While the store is locked
+    // no other ADD makes one of the same name. A record that is there belongs to an ADD or a
+    // DEL, which sees to the link itself.
+    if found.is_none() {
+        tweed.datapath.detach(request, &attachment)?;
+    }
+    Err(StoreError::RecordLost {
+        attachment: attachment.to_string(),
+        found: found.map(|found| found.state),
+    }
+    .into())
 }
 
 /// What an attempt has done and must undo unless it succeeds.
@@ -234,13 +271,18 @@ impl<'a, 'r, P: Datapath, D: Delegate> Attempt<'a, 'r, P, D> {
         })
     }
 
-    fn succeed(mut self, made: Made) -> Result<(), CniError> {
-        if let Some(held) = &mut self.held {
-            held.set_made(made);
-            self.settings.place.store.mark_live(held, LOCK_WAIT)?;
-        }
+    /// Returns the record as it is from now on.
+    fn succeed(mut self, made: Made) -> Result<Option<Record>, CniError> {
+        let store = &self.settings.place.store;
+        let live = match &mut self.held {
+            Some(held) => {
+                held.set_made(made);
+                Some(store.mark_live(held, LOCK_WAIT)?)
+            }
+            None => None,
+        };
         self.done.clear();
-        Ok(())
+        Ok(live)
     }
 
     fn undo(&mut self, done: Done) -> Result<(), CniError> {

@@ -1,7 +1,7 @@
 //! ADD while network policies are in force: what it asks the agent, and that it neither
 //! fails nor hangs over what the agent does.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
 };
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use tweed_cni_plugin::datapath::veth::LinuxKernel;
 use tweed_core::agent_socket::path::with_short_path;
 
-use crate::lab::{Answer, Lab, assert_same, ip};
+use crate::lab::{Answer, Lab, Picture, Site, assert_same, ip};
 
 const ISOLATED: &str = "is isolated until the agent has judged it";
 /// For a wait that something else is to end, in milliseconds: the maximum.
@@ -272,6 +273,88 @@ fn an_add_that_fails_does_not_wait_and_leaves_nothing() {
     assert_eq!(answer.exit, 1, "{:#}", answer.document);
     assert_same(&before, &lab.picture(), "a failed ADD");
     agent.join().unwrap();
+}
+
+/// An ADD that was freed while it waited for its agent: the lab, what was there before, and
+/// what the freeing returned.
+struct Freed<T> {
+    lab: Lab,
+    before: Picture,
+    returned: T,
+}
+
+/// Has an ADD wait for its agent, and meanwhile frees its attachment by calls of the plugin in
+/// the same node. The ADD fails.
+#[track_caller]
+fn freed<T: Send + 'static>(frees: impl FnOnce(&Site) -> T + Send + 'static) -> Freed<T> {
+    let lab = lab(LONG);
+    let before = lab.picture();
+    let mut site = Site::new(lab.site.pod.clone(), lab.site.run_dir.clone());
+    site.keys["policyWait"] = 0.into();
+    let node = lab.node.path();
+    let agent = agent(&lab.site.run_dir, move |_, mut stream| {
+        while record(&site.run_dir)["state"]["is"] != "live" {
+            thread::sleep(Duration::from_millis(1));
+        }
+        setns(File::open(node).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
+        let returned = frees(&site);
+        stream
+            .write_all(b"{\"version\":1,\"judged\":{}}\n")
+            .unwrap();
+        returned
+    });
+    let answer = lab.call(LinuxKernel::default(), "ADD", None);
+    let returned = agent.join().unwrap();
+    assert_eq!(answer.code(), 11, "{:#}", answer.document);
+    let message = answer.document["msg"].as_str().unwrap();
+    assert!(message.contains("was deleted while its ADD"), "{message}");
+    Freed {
+        lab,
+        before,
+        returned,
+    }
+}
+
+/// Neither of the ADD nor of what freed it.
+#[track_caller]
+fn assert_nothing_is_left<T>(freed: &Freed<T>) {
+    let what = "an ADD that was freed";
+    assert_same(&freed.before, &freed.lab.picture(), what);
+}
+
+#[test]
+fn an_add_that_a_del_frees_while_it_waits_fails_and_leaves_nothing() {
+    assert_nothing_is_left(&freed(|site| {
+        site.call(LinuxKernel::default(), "DEL", None).ok();
+    }));
+}
+
+#[test]
+fn an_add_that_a_gc_frees_while_it_waits_fails_and_leaves_nothing() {
+    assert_nothing_is_left(&freed(|site| {
+        let mut gc = Site::new(site.pod.clone(), site.run_dir.clone());
+        gc.keys["cni.dev/valid-attachments"] = json!([]);
+        gc.call(LinuxKernel::default(), "GC", None).ok();
+    }));
+}
+
+#[test]
+fn an_add_whose_record_is_lost_while_it_waits_fails_and_leaves_nothing() {
+    assert_nothing_is_left(&freed(|site| {
+        fs::remove_dir_all(site.run_dir.join("ipam/tweed")).unwrap();
+    }));
+}
+
+#[test]
+fn an_add_that_another_one_has_replaced_while_it_waits_fails_and_touches_nothing_of_it() {
+    let freed = freed(|site| {
+        site.call(LinuxKernel::default(), "DEL", None).ok();
+        site.call(LinuxKernel::default(), "ADD", None).ok()
+    });
+    let checked = freed
+        .lab
+        .call(LinuxKernel::default(), "CHECK", Some(&freed.returned));
+    checked.ok();
 }
 
 #[test]
