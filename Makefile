@@ -35,7 +35,7 @@ shipped := tweed-agent tweed-cni-plugin tweed-install tweed-ipam tweed-lab-kuber
 bytewise := tweed-core tweed-cni tweed-planner tweed-netlink tweed-nft tweed-diagnosis tweed-watch tweed-ipam
 release_of = $(if $(filter $(own_arch),$(1)),$(CARGO) build --release,conformance/setup.sh cross $(1) && .cargo/cargo-for $(1) build --release $(addprefix --package ,$(shipped)))
 
-.PHONY: help setup setup-e2e build demo demo-policy demo-down image manifests cluster cluster-down test flaky e2e e2e-full e2e-versions kernels test-arch chaos repairs bench fuzz fuzz-minimise lint fmt deny clean
+.PHONY: help setup setup-e2e build demo demo-policy demo-down image manifests cluster cluster-down test flaky e2e e2e-full e2e-versions kernels test-arch chaos repairs bench fuzz fuzz-minimise lint count fmt deny clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -143,6 +143,9 @@ chaos: setup build ## random faults in a small cluster, whole again after each b
 repairs: setup build ## how long each kind of damage lasts; fails where one lasts longer than promised (ROUNDS=1, SEED=N)
 	$(CARGO) build --release --package tweed-chaos
 	@$(SUDO) target/release/tweed-chaos --verbose --repairs $(or $(ROUNDS),1) $(if $(SEED),--seed $(SEED))
+
+count: ## lines of code of each crate, without blank lines and comments: product, tests, the rest
+	@.ci/sources count
 
 fmt: ## format the code
 	$(CARGO) fmt --all
