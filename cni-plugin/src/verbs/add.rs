@@ -71,12 +71,13 @@ pub fn add<P: Datapath, D: Delegate>(
         unwritten: attached.unwritten,
     };
     let live = attempt.succeed(made)?;
-    let has_waited = matches!(judged, Judgement::Asked { .. });
-    if judged.misses(request, &target.attachment) {
-        judgement::forget_earlier(&mut tweed.datapath, request, &target.attachment, &addresses);
-    }
-    if let (true, Some(live)) = (has_waited, live) {
+    let waits = matches!(judged, Judgement::Asked { .. });
+    let is_missed = judged.misses(request, &target.attachment);
+    if let (true, Some(live)) = (waits, live) {
         confirm(tweed, request, &settings.place.store, &live)?;
+    }
+    if is_missed {
+        judgement::forget_earlier(&mut tweed.datapath, request, &target.attachment, &addresses);
     }
     Ok(result)
 }
@@ -93,7 +94,7 @@ fn confirm<P: Datapath, D: Delegate>(
     live: &Record,
 ) -> Result<(), CniError> {
     let attachment = live.attachment();
-    let locked = store.lock_existing(LOCK_WAIT)?;
+    let mut locked = store.lock_existing(LOCK_WAIT)?;
     let found = match &locked {
         Some(locked) => locked.read(&attachment)?,
         None => None,
@@ -101,11 +102,14 @@ fn confirm<P: Datapath, D: Delegate>(
     if found.as_ref() == Some(live) {
         return Ok(());
     }
-    // Whoever removed the record without a DEL has left the link. While the store is locked
-    // no other ADD makes one of the same name. A record that is there belongs to an ADD or a
-    // DEL, which sees to the link itself.
+    // Whoever removed the record without a DEL has left the link and the claims. While the
+    // store is locked no other ADD makes a link of the same name. A record that is there
+    // belongs to an ADD or a DEL, which sees to them itself.
     if found.is_none() {
         tweed.datapath.detach(request, &attachment)?;
+        if let Some(locked) = &mut locked {
+            locked.free(&attachment)?;
+        }
     }
     Err(StoreError::RecordLost {
         attachment: attachment.to_string(),
