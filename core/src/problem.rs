@@ -237,9 +237,9 @@ problem_kinds! {
     /// Somebody else has a route to a pod CIDR or a pod, in place of tweed's or beside it.
     RouteTaken, "route-taken", Host, Warning,
         "remove the other route; tweed then adds its own";
-    /// A ServiceCIDR has the address of a Node.
+    /// A ServiceCIDR has the address of a Node, or a range of pods.
     ServiceCidrOverlap, "service-cidr-overlap", Service, Warning,
-        "give Services a range in which no node has an address; until then packets to nodes pass, but those to other machines in the range are dropped";
+        "give Services a range in which no pod and no node has an address: make another ServiceCIDR, and delete this one; until then packets to pods and nodes pass, but those to other machines in the range are dropped";
     /// Several Services claim one address and port, or one node port.
     ServiceContested, "service-contested", Service, Warning,
         "give all but one of them another address or port; until then the first has it";

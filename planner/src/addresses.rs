@@ -1,5 +1,6 @@
 //! Ranges of addresses, also as numbers: what a CIDR covers, and CIDRs without exceptions.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
@@ -117,6 +118,23 @@ pub fn without(network: &IpNetwork, except: &[IpNetwork]) -> Vec<Range> {
     ranges
 }
 
+/// Whether an address is in one of these spans, which do not overlap.
+#[must_use]
+pub fn within(spans: &BTreeSet<Span>, ip: IpAddr) -> bool {
+    // The last one that begins at the address or before it: no span is higher than this.
+    let highest = Span {
+        first: ip,
+        last: Ipv6Addr::from(u128::MAX).into(),
+    };
+    let mut before = spans.range(..=highest);
+    before.next_back().is_some_and(|span| ip <= span.last)
+}
+
+/// Whether two networks have an address in common.
+pub fn overlap(one: &IpNetwork, other: &IpNetwork) -> bool {
+    one.contains(other.network()) || other.contains(one.network())
+}
+
 /// The union of ranges, in ascending order; ranges that touch become one.
 pub fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
     ranges.sort_unstable();
@@ -215,6 +233,41 @@ mod tests {
         ] {
             assert!(parse_cidr(bad).is_none(), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_address_is_within_a_span_of_its_family_alone() {
+        let spans = [
+            ("10.0.0.0", "10.0.0.255"),
+            ("10.0.2.0", "10.0.2.0"),
+            ("fd00::", "fd00::f"),
+        ];
+        let spans = spans.map(|(first, last)| Span {
+            first: first.parse().unwrap(),
+            last: last.parse().unwrap(),
+        });
+        let spans = BTreeSet::from(spans);
+        for (ip, expected) in [
+            ("9.255.255.255", false),
+            ("10.0.0.0", true),
+            ("10.0.0.255", true),
+            ("10.0.1.0", false),
+            ("10.0.2.0", true),
+            ("10.0.2.1", false),
+            ("::", false),
+            ("fd00::f", true),
+            ("fd00::10", false),
+        ] {
+            assert_eq!(within(&spans, ip.parse().unwrap()), expected, "{ip}");
+        }
+    }
+
+    #[test]
+    fn networks_overlap_whichever_is_the_larger() {
+        let cidrs = ["10.96.0.0/12", "10.100.1.0/24", "10.112.0.0/12", "::/0"];
+        let [wide, pods, beside, v6] = cidrs.map(|text| parse_cidr(text).unwrap());
+        assert!(overlap(&wide, &pods) && overlap(&pods, &wide));
+        assert!(!overlap(&wide, &beside) && !overlap(&wide, &v6));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! What always holds: as long as it is not known which Services and endpoints there are,
 //! the table keeps what it has of them, from an earlier run of the agent too.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Instant};
 
 use tokio::sync::watch;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
@@ -19,7 +19,7 @@ use tweed_nft::inet_tweed::Refused;
 use tweed_planner::overlay::{cluster::Cluster, planner::OverlayPlanner};
 use tweed_planner::services::desired::{Delta, Desired, Number, Tracked};
 use tweed_planner::services::stale::{self, Former};
-use tweed_planner::services::{Notice, PodNetworks, Step};
+use tweed_planner::services::{Notice, Overlap, PodNetworks, Step};
 
 use super::EarlierRun;
 use super::conntrack::ConntrackReconciler;
@@ -347,15 +347,34 @@ fn problem(notice: Notice) -> Problem {
             let text = format!("its session affinity ends after {given} s instead of {wanted} s");
             Problem::new(ProblemKind::ServiceTimeout, name, text)
         }
-        Notice::Overlap(address, more) => {
-            let text = match more {
-                0 => format!("they have the address {address} of a Node"),
-                _ => format!("they have the address {address} of a Node, and {more} more"),
-            };
-            let text = format!("{text}: a Service may be given it");
-            Problem::new(ProblemKind::ServiceCidrOverlap, "ServiceCIDRs", text)
+        Notice::Overlap(overlap) => {
+            let Overlap { name, cidrs, .. } = &overlap;
+            let pods = named("ranges of pods", &overlap.pods, overlap.more_pods);
+            let nodes = named("addresses of Nodes", &overlap.nodes, overlap.more_nodes);
+            let what: Vec<String> = pods.into_iter().chain(nodes).collect();
+            let text = format!(
+                "{} has {}: they are reached nevertheless, and a Service may be given such an address",
+                list(cidrs),
+                what.join(", and ")
+            );
+            let object = format!("ServiceCIDR {name}");
+            Problem::new(ProblemKind::ServiceCidrOverlap, object, text)
         }
     }
+}
+
+/// The first of several things, and how many more there are; none if there are none.
+fn named<T: Display>(what: &str, first: &[T], more: usize) -> Option<String> {
+    let rest = match more {
+        0 => String::new(),
+        _ => format!(" and {more} more"),
+    };
+    (!first.is_empty()).then(|| format!("{what} ({}{rest})", list(first)))
+}
+
+fn list<T: Display>(all: &[T]) -> String {
+    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+    all.join(", ")
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 mod before_network;
 mod dual_stack;
 mod places;
+mod pod_ranges;
 
 use std::net::TcpListener;
 

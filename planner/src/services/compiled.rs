@@ -19,8 +19,9 @@ use super::registry::Known;
 use super::slice::Entry;
 use super::spec::Spec;
 use super::stale;
-use super::surroundings::{Own, ServiceNetworks, Surroundings};
+use super::surroundings::{Overlap, Own, ServiceNetworks, Surroundings};
 use super::tables::{Tables, put, replace};
+use crate::addresses::within;
 
 /// What a Service has contributed.
 #[derive(Debug)]
@@ -51,8 +52,8 @@ pub struct Compiled {
     limits: Limits,
     cluster_ips: Counted<IpAddr>,
     foreign: Counted<IpAddr>,
-    /// The addresses of Nodes that ServiceCIDRs have.
-    pub nodes_within: BTreeSet<IpAddr>,
+    /// What ServiceCIDRs have that is not for Services.
+    pub overlaps: Vec<Overlap>,
     /// The frontends of UDP of Services that another proxy serves.
     untracked: Counted<Tracked>,
     load_balancers: Counted<IpAddr>,
@@ -113,14 +114,15 @@ impl Compiled {
         self.limits.set_own(tables, own);
     }
 
-    /// Where cluster IPs are. A node whose address a Service was given is reached at all other
-    /// ports.
-    pub fn set_service_networks(&mut self, found: ServiceNetworks) {
+    /// Where cluster IPs are. A node or a pod whose address a Service was given is reached at
+    /// all other ports. Comes after [`Self::set_surroundings`].
+    pub fn set_service_networks(&mut self, found: ServiceNetworks, surroundings: &Surroundings) {
         let tables = &mut self.tables;
         replace!(tables, service_networks, found.networks);
-        self.nodes_within = found.nodes;
+        self.overlaps = found.overlaps;
         let ips = self.cluster_ips.iter().copied();
-        let ips: BTreeSet<IpAddr> = ips.filter(|ip| !self.nodes_within.contains(ip)).collect();
+        let ips = ips.filter(|ip| !is_of_others(tables, surroundings, *ip));
+        let ips: BTreeSet<IpAddr> = ips.collect();
         replace!(tables, cluster_ips, ips);
     }
 
@@ -158,7 +160,7 @@ impl Compiled {
             self.limits.release(&mut self.tables, key);
         }
         let hairpin: Box<[IpAddr]> = ported.hairpin.iter().copied().collect();
-        self.count_addresses(old_spec.as_deref(), spec.as_deref(), own);
+        self.count_addresses(old_spec.as_deref(), spec.as_deref(), surroundings);
         let untracked = [&old_spec, &spec].map(|spec| of_another_proxy(spec.as_deref(), name));
         for (at, is) in self.untracked.exchange(&untracked[0], &untracked[1]) {
             put!(self.tables, untracked, at, is.then_some(()));
@@ -286,7 +288,12 @@ impl Compiled {
     }
 
     /// Counts the addresses of a Service in the sets that have them without ports.
-    fn count_addresses(&mut self, old: Option<&Spec>, new: Option<&Spec>, own: &Own) {
+    fn count_addresses(
+        &mut self,
+        old: Option<&Spec>,
+        new: Option<&Spec>,
+        surroundings: &Surroundings,
+    ) {
         let ips = |spec: Option<&Spec>, not_ours: bool| {
             let spec = spec.filter(|spec| spec.not_ours == not_ours);
             spec.map(|spec| spec.cluster_ips.clone())
@@ -294,7 +301,7 @@ impl Compiled {
         };
         let tables = &mut self.tables;
         for (ip, is) in (self.cluster_ips).exchange(&*ips(old, false), &*ips(new, false)) {
-            let is = is && !self.nodes_within.contains(&ip);
+            let is = is && !is_of_others(tables, surroundings, ip);
             put!(tables, cluster_ips, ip, is.then_some(()));
         }
         for (ip, is) in self.foreign.exchange(&*ips(old, true), &*ips(new, true)) {
@@ -306,7 +313,7 @@ impl Compiled {
                 .unwrap_or_default()
         };
         for (ip, is) in (self.load_balancers).exchange(&*balancers(old), &*balancers(new)) {
-            let is = is && !own.addresses.contains(&ip);
+            let is = is && !surroundings.own.addresses.contains(&ip);
             put!(tables, node_port_exceptions, ip, is.then_some(()));
         }
     }
@@ -335,6 +342,11 @@ impl Compiled {
             put!(self.tables, health_checks, port, check);
         }
     }
+}
+
+/// Whether an address is that of a Node, or in a range of pods, whoever else has it.
+fn is_of_others(tables: &Tables, surroundings: &Surroundings, ip: IpAddr) -> bool {
+    surroundings.nodes.contains(&ip) || within(&tables.desired.pod_networks, ip)
 }
 
 /// The claims that a Service has by its frontends, each with its family and the index of

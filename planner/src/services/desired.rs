@@ -313,10 +313,11 @@ pub struct Desired {
     pub allowed: BTreeSet<(Number, Span)>,
     /// Limits that this node itself passes, whichever address it uses.
     pub open_to_node: BTreeSet<Number>,
-    /// The cluster IPs of all Services, but for those that Nodes have too: their other ports
-    /// are rejected.
+    /// The cluster IPs of all Services, but for those that Nodes have too or that are in
+    /// ranges of pods: their other ports are rejected.
     pub cluster_ips: BTreeSet<IpAddr>,
-    /// The networks of cluster IPs without addresses of Nodes. Spans never overlap.
+    /// The networks of cluster IPs without addresses of Nodes and ranges of pods. Spans never
+    /// overlap.
     pub service_networks: BTreeSet<Span>,
     /// The cluster IPs of Services that another proxy serves.
     pub foreign: BTreeSet<IpAddr>,

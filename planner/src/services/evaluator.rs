@@ -351,11 +351,11 @@ impl Cluster {
         let mut usable =
             of_nodes.filter(|one| one.kind == "InternalIP" || one.kind == "ExternalIP");
         let is_node = usable.any(|one| ip(&one.address) == Some(flow.destination));
-        let mut cidrs = self.cidrs.iter().flat_map(|one| &one.cidrs);
-        let is_within = cidrs.any(|cidr| contains(cidr, flow.destination));
-        if is_node && is_within {
+        if is_node || self.is_pod(flow.destination) {
             return Verdict::Pass;
         }
+        let mut cidrs = self.cidrs.iter().flat_map(|one| &one.cidrs);
+        let is_within = cidrs.any(|cidr| contains(cidr, flow.destination));
         let mut foreign = false;
         for service in &self.services {
             let has = is_in(&service.cluster_ips, flow.destination);

@@ -35,7 +35,7 @@ pub use known_numbers::KnownNumbers;
 pub use known_slots::KnownSlots;
 pub use options::{NodePortAddresses, Options};
 pub use planner::{Notice, ServicePlanner, Step};
-pub use surroundings::PodNetworks;
+pub use surroundings::{Overlap, PodNetworks};
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,6 @@
 //! - nothing is planned before Services, EndpointSlices, ServiceCIDRs and the own Node are
 //!   all known.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use tweed_core::object::endpoint_slice::EndpointSlice;
@@ -25,7 +24,7 @@ use super::frontends::WithoutLocal;
 use super::known_numbers::KnownNumbers;
 use super::options::Options;
 use super::registry::Registry;
-use super::surroundings::{PodNetworks, ServiceNetworks, Surroundings};
+use super::surroundings::{Overlap, PodNetworks, ServiceNetworks, Surroundings};
 use super::tables::is_empty;
 use crate::store::Store;
 
@@ -52,8 +51,8 @@ pub enum Notice {
     /// A Service has affinity with another timeout than it says, since there are too many
     /// different ones: the two, in seconds.
     OtherTimeout(Arc<ServiceName>, u32, u32),
-    /// ServiceCIDRs have addresses of Nodes: the lowest, and how many more there are.
-    Overlap(IpAddr, usize),
+    /// A ServiceCIDR has addresses of Nodes, or ranges of pods.
+    Overlap(Overlap),
 }
 
 /// The planner of Services of one node.
@@ -61,12 +60,12 @@ pub enum Notice {
 pub struct ServicePlanner {
     pub(super) options: Options,
     pub(super) registry: Registry,
-    cidrs: Store<ServiceCidr>,
+    pub(super) cidrs: Store<ServiceCidr>,
     pub(super) surroundings: Surroundings,
     pub(super) compiled: Compiled,
     /// Whether the surroundings have changed since the last plan.
     surroundings_touched: bool,
-    /// Whether the ServiceCIDRs, or the addresses of Nodes, have.
+    /// Whether the ServiceCIDRs, the addresses of Nodes or the ranges of pods have.
     cidrs_touched: bool,
     /// Whether a plan was made.
     pub(super) planned: bool,
@@ -125,7 +124,8 @@ impl ServicePlanner {
         changed
     }
 
-    /// Sets where pods are: until then nobody counts as one. True if anything changed.
+    /// Sets where pods are: until then nobody counts as one. They are reached also where a
+    /// ServiceCIDR has their ranges. True if anything changed.
     pub fn set_pod_networks(&mut self, pods: PodNetworks) -> bool {
         // Which endpoints are on this node depends on its own.
         if self.surroundings.pods.own != pods.own {
@@ -133,6 +133,7 @@ impl ServicePlanner {
         }
         let changed = self.surroundings.set_pods(pods);
         self.surroundings_touched |= changed;
+        self.cidrs_touched |= changed;
         changed
     }
 
@@ -160,14 +161,14 @@ impl ServicePlanner {
         let first = !std::mem::replace(&mut self.planned, true);
         self.compiled.settle();
         self.compiled.tables.delta = (!first).then(Delta::default);
-        if std::mem::take(&mut self.cidrs_touched) {
-            let cidrs = self.cidrs.objects().iter().flat_map(|one| &one.cidrs);
-            let networks = ServiceNetworks::of(cidrs, &self.surroundings.nodes);
-            self.compiled.set_service_networks(networks);
-        }
         if std::mem::take(&mut self.surroundings_touched) {
             self.compiled
                 .set_surroundings(&self.surroundings, &self.options);
+        }
+        if std::mem::take(&mut self.cidrs_touched) {
+            let networks = ServiceNetworks::of(self.cidrs.objects().iter(), &self.surroundings);
+            self.compiled
+                .set_service_networks(networks, &self.surroundings);
         }
         for name in self.registry.take_touched() {
             let known = self.registry.get(&name);
@@ -219,12 +220,10 @@ impl ServicePlanner {
         let timeouts = timeouts.map(|(service, (wanted, given))| {
             Notice::OtherTimeout(service.clone(), *wanted, *given)
         });
-        let nodes = &self.compiled.nodes_within;
-        let overlap = nodes.first();
-        let overlap = overlap.map(|first| Notice::Overlap(*first, nodes.len() - 1));
+        let overlaps = self.compiled.overlaps.iter().cloned();
         { contested.chain(crowded) }
             .chain(timeouts)
-            .chain(overlap)
+            .chain(overlaps.map(Notice::Overlap))
             .collect()
     }
 }

@@ -38,6 +38,7 @@ use tweed_core::keyed::Delta as KeyedDelta;
 use super::desired::{
     Delta, Desired, Endpoint, Frontend, NodePort, Number, Span, Tracked, both_scopes,
 };
+use crate::addresses::within;
 
 /// The protocol whose flows are judged: UDP.
 pub const PROTOCOL: u8 = 17;
@@ -184,7 +185,7 @@ impl Judge {
         former: Former,
     ) -> Self {
         let has_node_ports = |address: &IpAddr| {
-            is_in(&desired.node_port_networks, *address)
+            within(&desired.node_port_networks, *address)
                 && !desired.node_port_exceptions.contains(address)
         };
         let local: Option<BTreeSet<IpAddr>> = addresses.map(|all| all.into_iter().collect());
@@ -254,11 +255,6 @@ impl Judge {
                 .as_ref()
                 .is_some_and(|all| all.contains(&address))
         };
-        frontends().any(had) || (is_in(&self.service_networks, address) && !is_local())
+        frontends().any(had) || (within(&self.service_networks, address) && !is_local())
     }
-}
-
-fn is_in(spans: &BTreeSet<Span>, address: IpAddr) -> bool {
-    let holds = |span: &Span| span.first <= address && address <= span.last;
-    spans.iter().any(holds)
 }

@@ -6,14 +6,19 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use tweed_core::family::Family;
 use tweed_core::object::node::Node;
+use tweed_core::object::service_cidr::ServiceCidr;
 
 use super::desired::Span;
 use super::options::Options;
 use super::spec::{FAMILIES, address};
-use crate::addresses::{merged, parse_cidr, span, without};
+use crate::addresses::{merged, overlap, parse_cidr, range, span, without};
 
 /// The label of a Node that names its zone.
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+
+/// Maximum number of ranges of pods, and of addresses of Nodes, that are named for a
+/// ServiceCIDR.
+const MAX_NAMED: usize = 3;
 
 /// The networks of pods, as the overlay has judged the claims of the Nodes: a range that
 /// it refuses is no pod's, whatever a Node says.
@@ -116,28 +121,77 @@ impl Surroundings {
     }
 }
 
-/// The networks of cluster IPs, and which addresses of Nodes they would have.
+/// What a ServiceCIDR has that is not for Services.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overlap {
+    /// The name of the ServiceCIDR.
+    pub name: String,
+    /// Those of its CIDRs that have it.
+    pub cidrs: Vec<IpNetwork>,
+    /// The lowest ranges of pods.
+    pub pods: Vec<IpNetwork>,
+    /// How many more there are.
+    pub more_pods: usize,
+    /// The lowest addresses of Nodes.
+    pub nodes: Vec<IpAddr>,
+    /// How many more there are.
+    pub more_nodes: usize,
+}
+
+/// The networks of cluster IPs, and what they would have that is somebody else's.
 #[derive(Debug, Default)]
 pub struct ServiceNetworks {
-    /// Where cluster IPs are, without those addresses.
+    /// Where cluster IPs are, without addresses of Nodes and ranges of pods.
     pub networks: BTreeSet<Span>,
-    /// Addresses of Nodes in the CIDRs.
-    pub nodes: BTreeSet<IpAddr>,
+    /// What was left out.
+    pub overlaps: Vec<Overlap>,
 }
 
 impl ServiceNetworks {
-    /// The union of these CIDRs; what is none is left out.
-    pub fn of<'a>(cidrs: impl IntoIterator<Item = &'a String>, nodes: &BTreeSet<IpAddr>) -> Self {
-        let cidrs = cidrs.into_iter().filter_map(|cidr| parse_cidr(cidr));
-        let cidrs: Vec<IpNetwork> = cidrs.collect();
-        let is_within = |ip: &&IpAddr| cidrs.iter().any(|cidr| cidr.contains(**ip));
-        let nodes: BTreeSet<IpAddr> = nodes.iter().filter(is_within).copied().collect();
-        let holes: Vec<IpNetwork> = nodes.iter().copied().map(IpNetwork::from).collect();
+    /// The union of the CIDRs of these; what is none is left out.
+    pub fn of<'a>(
+        all: impl IntoIterator<Item = &'a ServiceCidr>,
+        Surroundings { pods, nodes, .. }: &Surroundings,
+    ) -> Self {
+        let (mut all_cidrs, mut holes) = (Vec::new(), BTreeSet::new());
+        let mut overlaps = Vec::new();
+        for ServiceCidr { name, cidrs } in all {
+            let cidrs = cidrs.iter().filter_map(|cidr| parse_cidr(cidr));
+            let cidrs: Vec<IpNetwork> = cidrs.collect();
+            let overlaps_any = |one: &&IpNetwork| cidrs.iter().any(|cidr| overlap(cidr, one));
+            let pods: BTreeSet<IpNetwork> =
+                (pods.cluster.iter().filter(overlaps_any).copied()).collect();
+            let nodes: BTreeSet<IpAddr> = (cidrs.iter())
+                .flat_map(|cidr| addresses_in(cidr, nodes))
+                .collect();
+            let found = (pods.iter().copied()).chain(nodes.iter().copied().map(IpNetwork::from));
+            let found: BTreeSet<IpNetwork> = found.collect();
+            if !found.is_empty() {
+                let has_any = |cidr: &&IpNetwork| found.iter().any(|one| overlap(cidr, one));
+                overlaps.push(Overlap {
+                    name: name.clone(),
+                    cidrs: cidrs.iter().filter(has_any).copied().collect(),
+                    more_pods: pods.len().saturating_sub(MAX_NAMED),
+                    pods: pods.into_iter().take(MAX_NAMED).collect(),
+                    more_nodes: nodes.len().saturating_sub(MAX_NAMED),
+                    nodes: nodes.into_iter().take(MAX_NAMED).collect(),
+                });
+            }
+            holes.extend(found);
+            all_cidrs.extend(cidrs);
+        }
+        let holes: Vec<IpNetwork> = holes.into_iter().collect();
         Self {
-            networks: spans_of(&cidrs, &holes),
-            nodes,
+            networks: spans_of(&all_cidrs, &holes),
+            overlaps,
         }
     }
+}
+
+/// Those addresses that a network has.
+fn addresses_in(network: &IpNetwork, addresses: &BTreeSet<IpAddr>) -> impl Iterator<Item = IpAddr> {
+    let Span { first, last } = span(Family::of(network.network()), range(network));
+    addresses.range(first..=last).copied()
 }
 
 /// The union of networks without what is in `holes`.

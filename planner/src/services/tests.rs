@@ -4,6 +4,7 @@ mod explained_flows;
 pub(super) mod fixture;
 mod frontends;
 mod groups;
+mod overlaps;
 mod ports;
 mod properties;
 mod random;

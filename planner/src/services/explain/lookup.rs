@@ -13,6 +13,8 @@ use crate::services::desired::{
 };
 use crate::services::surroundings::Surroundings;
 
+pub use crate::addresses::within;
+
 /// Who begins a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
@@ -53,11 +55,6 @@ impl Way {
             masquerade: false,
         }
     }
-}
-
-/// Whether an address is in one of these spans.
-pub fn within(spans: &BTreeSet<Span>, ip: IpAddr) -> bool {
-    spans.iter().any(|span| contains(span, ip))
 }
 
 fn contains(span: &Span, ip: IpAddr) -> bool {

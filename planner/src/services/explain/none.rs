@@ -7,6 +7,7 @@ use tweed_core::agent_socket::why::protocol_name;
 use tweed_core::family::Family;
 
 use super::{Answer, full_name, lookup, ports};
+use crate::addresses::parse_cidr;
 use crate::services::desired::{Frontend, NodePort, ServiceName, Span, Tracked};
 use crate::services::spec::Spec;
 
@@ -81,13 +82,16 @@ impl Answer<'_> {
             })
         };
         let planner = self.planner;
-        let of_cidr = planner.compiled.nodes_within.contains(&address)
-            || lookup::within(&planner.desired().service_networks, address);
         let overlap = || {
-            let text = format!(
-                "{address} is the address of a node, which is let through though a ServiceCIDR has it"
-            );
-            of_cidr.then_some(text)
+            let mut cidrs = planner.cidrs.objects().iter().flat_map(|one| &one.cidrs);
+            let has = |cidr: &String| parse_cidr(cidr).is_some_and(|cidr| cidr.contains(address));
+            let what = match lookup::within(&planner.desired().pod_networks, address) {
+                true => "in a range of pods",
+                false => "the address of a node",
+            };
+            let text =
+                format!("{address} is {what}, which is let through though a ServiceCIDR has it");
+            cidrs.any(has).then_some(text)
         };
         { balancer.or_else(external) }
             .or_else(of_node)

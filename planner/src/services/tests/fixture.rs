@@ -1,6 +1,7 @@
 //! Objects for tests, and a planner that was told of them.
 
 use ipnetwork::IpNetwork;
+use tweed_core::agent_socket::service::{Destination, NoServiceFate, Where};
 use tweed_core::object::endpoint_slice::{Endpoint as SliceEndpoint, EndpointSlice, SlicePort};
 use tweed_core::object::node::{Node, NodeAddress};
 use tweed_core::object::service::{Service, ServicePort};
@@ -8,7 +9,9 @@ use tweed_core::object::{Event, Object};
 
 use super::walk::{check, walk};
 use crate::services::evaluator::{Cluster, Flow, Verdict};
-use crate::services::{NodePortAddresses, Options, PodNetworks, ServicePlanner, Step};
+use crate::services::{
+    NodePortAddresses, Options, OwnAddresses, PodNetworks, ServicePlanner, Step,
+};
 
 pub fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
@@ -261,3 +264,20 @@ pub fn balancer(external_local: bool) -> Service {
 }
 
 pub const BOTH: [&str; 2] = ["10.0.0.2:8080", "10.0.1.2:8080"];
+
+/// Why flows to a destination are left as they are.
+pub fn explain_untouched(cluster: &Cluster, address: &str, port: u16) -> String {
+    let mut planner = planner(cluster);
+    planner.plan();
+    let to = Destination::Address {
+        address: address.parse().unwrap(),
+        protocol: 6,
+        port,
+    };
+    let (from, all) = (None, false);
+    let asked = Where { to, from, all };
+    let explanation = planner.explain(&asked, OwnAddresses::default()).unwrap();
+    let none = explanation.located.none.unwrap();
+    assert_eq!(none.fate, NoServiceFate::Untouched, "{none:?}");
+    none.reason
+}

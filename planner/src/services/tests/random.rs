@@ -178,8 +178,9 @@ fn slice(dice: &mut Dice, name: &str) -> EndpointSlice {
 }
 
 fn cidrs(dice: &mut Dice) -> Vec<ServiceCidr> {
-    // Some have addresses of Nodes.
+    // Some have addresses of Nodes, or ranges of pods.
     let all = [
+        "10.0.0.0/12",
         "10.96.0.0/16",
         "10.96.0.0/24",
         "fd00:96::/112",

@@ -11,7 +11,7 @@ use super::fixture::{
 };
 use super::walk::walk;
 use crate::services::evaluator::{Cluster, Flow, Verdict};
-use crate::services::{Notice, ServicePlanner, Step};
+use crate::services::{Notice, Overlap, ServicePlanner, Step};
 
 fn planned(cluster: &Cluster) -> ServicePlanner {
     let mut planner = planner(cluster);
@@ -116,8 +116,17 @@ fn nodes_are_reached_where_a_service_cidr_has_their_addresses() {
     assert_eq!(verdict(&cluster, &also_here), Verdict::Pass);
     assert_eq!(verdict(&cluster, &flow("192.0.2.99", 22)), Verdict::Drop);
     let notices = planned(&cluster).notices();
-    let address = "192.0.2.1".parse().unwrap();
-    assert_eq!(notices, [Notice::Overlap(address, 1)]);
+    let expected = Overlap {
+        name: "wide".to_owned(),
+        cidrs: vec!["192.0.2.0/24".parse().unwrap()],
+        pods: Vec::new(),
+        more_pods: 0,
+        nodes: ["192.0.2.1", "192.0.2.2"]
+            .map(|ip| ip.parse().unwrap())
+            .into(),
+        more_nodes: 0,
+    };
+    assert_eq!(notices, [Notice::Overlap(expected)]);
     let mut planner = planned(&cluster);
     planner.set_nodes(&[]);
     planner.plan();

@@ -170,7 +170,8 @@ pub(super) fn not_here(words: &Words) -> Chain {
 }
 
 /// The flows that have no target. Where a network of cluster IPs has addresses of this node
-/// by mistake it is reached at them nevertheless.
+/// by mistake it is reached at them nevertheless; those of other nodes, and of pods, are not in
+/// these sets.
 pub(super) fn unknown(Words { ip, digit, .. }: &Words) -> Chain {
     let rules = vec![
         format!("{ip} daddr @service_cluster_ips{digit} goto service_reject"),
