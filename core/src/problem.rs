@@ -237,6 +237,9 @@ problem_kinds! {
     /// Somebody else has a route to a pod CIDR or a pod, in place of tweed's or beside it.
     RouteTaken, "route-taken", Host, Warning,
         "remove the other route; tweed then adds its own";
+    /// A Service is not served at an address or a port that it says it has.
+    ServiceAddressRefused, "service-address-refused", Service, Warning,
+        "have its load balancer's controller, or whoever wrote it, give it an address that is its own, or another port; for one that --load-balancer-cidrs leaves out, change that flag";
     /// A ServiceCIDR has the address of a Node, or a range of pods.
     ServiceCidrOverlap, "service-cidr-overlap", Service, Warning,
         "give Services a range in which no pod and no node has an address: make another ServiceCIDR, and delete this one; until then packets to pods and nodes pass, but those to other machines in the range are dropped";

@@ -188,6 +188,9 @@ fn new_index() -> ServiceIndex {
             networks: Vec::new(),
         },
         external_ips: true,
+        load_balancer_cidrs: ["0.0.0.0/0", "::/0"]
+            .map(|all| all.parse().expect("it is a CIDR"))
+            .into(),
     })
 }
 

@@ -123,6 +123,7 @@ fn measure(services: usize, endpoints: usize) {
             networks: Vec::new(),
         },
         external_ips: false,
+        load_balancer_cidrs: ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into(),
     });
     let start = Instant::now();
     planner.apply_services(Event::Init);

@@ -33,6 +33,8 @@ pub enum Shape {
     Cidrs,
     /// Such ranges, or words for addresses of the node.
     NodePortsAt,
+    /// Such ranges, or a word for all.
+    LoadBalancersIn,
     /// A folder of the node.
     Folder,
     /// An API server.
@@ -62,6 +64,7 @@ impl Shape {
             "CIDR" if argument.get_value_delimiter().is_some() => Self::Cidrs,
             "CIDR" => Self::Cidr,
             "WHERE" => Self::NodePortsAt,
+            "WHICH" => Self::LoadBalancersIn,
             "DIR" => Self::Folder,
             "URL" => Self::Url,
             "ADDR:PORT" => Self::Listener,
@@ -87,6 +90,11 @@ impl Shape {
             Self::NodePortsAt => json!({
                 "type": "array",
                 "items": text(&format!("^(primary|all)$|{}", cidr())),
+                "minItems": 1,
+            }),
+            Self::LoadBalancersIn => json!({
+                "type": "array",
+                "items": text(&format!("^all$|{}", cidr())),
                 "minItems": 1,
             }),
             Self::Folder => text("^/"),
@@ -131,6 +139,7 @@ impl Shape {
             Self::Cidr => json!("192.0.2.0/24"),
             Self::Cidrs => json!(["10.0.0.0/8", "fd00::/48"]),
             Self::NodePortsAt => json!(["primary", "192.0.2.0/24"]),
+            Self::LoadBalancersIn => json!(["192.0.2.0/24", "2001:db8::/32"]),
             Self::Folder => json!("/other"),
             Self::Url => json!("https://192.0.2.10:6443"),
             Self::Listener => json!("[fd00::1]:9999"),

@@ -10,7 +10,7 @@ use crate::flags;
 use crate::shapes::as_text;
 
 /// For each flag: accepted values and refused values, each as a JSON list.
-const ROWS: [(&str, &str, &str); 28] = [
+const ROWS: [(&str, &str, &str); 29] = [
     (
         "apiServer",
         r#"["https://192.0.2.10:6443", "https://[2001:db8::1]:6443", "https://api.example/"]"#,
@@ -40,6 +40,11 @@ const ROWS: [(&str, &str, &str); 28] = [
         "healthAddr",
         r#"["127.0.0.1:9117", "[::1]:9117", "$(NODE_IP):9117", "0.0.0.0:9117"]"#,
         r#"["", "9117", "127.0.0.1", "localhost:9117"]"#,
+    ),
+    (
+        "loadBalancerCidrs",
+        r#"[["all"], ["192.0.2.0/24"], ["192.0.2.0/24", "fd00::/48"]]"#,
+        r#"[["none"], ["192.0.2.0"], [""]]"#,
     ),
     ("logFormat", r#"["json"]"#, r#"["yaml"]"#),
     (

@@ -34,6 +34,7 @@ pub fn planner(cluster: &Cluster, local_cidrs: &BTreeSet<IpNetwork>) -> ServiceP
             networks: networks(&node_ports),
         },
         external_ips: cluster.external_ips,
+        load_balancer_cidrs: networks(&["0.0.0.0/0".to_owned(), "::/0".to_owned()]),
     });
     planner.set_node(Some(&node(cluster)));
     planner.set_pod_networks(PodNetworks {

@@ -16,7 +16,7 @@ use tweed_core::paths::{
 };
 use tweed_watch::client::Uri;
 
-use super::parse::NodePortsAt;
+use super::parse::{LoadBalancersIn, NodePortsAt};
 use super::{
     Backend, ConntrackLimits, ExternalIps, Family, LogFormat, Masquerade, MasqueradeIpv6,
     MasqueradeNodes, MetricsAuth, Mtu, Policy, PolicyLog, Services,
@@ -175,6 +175,13 @@ pub struct Flags {
           value_parser = choice::<ExternalIps>(), default_value = "off",
           help_heading = "Services")]
     pub external_ips: ExternalIps,
+
+    /// Which load balancers' addresses (status.loadBalancer of Services) are served:
+    /// all, or those in a CIDR; several are separated by a comma
+    #[arg(long, env = "TWEED_LOAD_BALANCER_CIDRS", value_name = "WHICH",
+          value_parser = parse::load_balancers_in, value_delimiter = ',',
+          default_value = "all", help_heading = "Services")]
+    pub load_balancer_cidrs: Vec<LoadBalancersIn>,
 
     /// Whether, with --services on, the limits and timeouts of conntrack are set:
     /// the sysctls net.netfilter.nf_conntrack_*

@@ -53,6 +53,24 @@ pub(super) fn node_ports_at(text: &str) -> Result<NodePortsAt, String> {
     }
 }
 
+/// One part of `--load-balancer-cidrs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoadBalancersIn {
+    /// All addresses.
+    All,
+    /// Those in this network.
+    Network(IpNetwork),
+}
+
+/// `all`, or a CIDR.
+pub(super) fn load_balancers_in(text: &str) -> Result<LoadBalancersIn, String> {
+    match text {
+        "all" => Ok(LoadBalancersIn::All),
+        other => (cidr(other).map(LoadBalancersIn::Network))
+            .map_err(|why| format!("{why}; all is allowed too")),
+    }
+}
+
 /// `auto`, or a number of bytes.
 pub(super) fn mtu(text: &str) -> Result<Mtu, String> {
     match text.parse() {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 
-use super::parse::NodePortsAt;
+use super::parse::{LoadBalancersIn, NodePortsAt};
 use super::{
     Config, ConntrackLimits, ExternalIps, Family, Flags, MetricsAuth, Mtu, Services, SourceConfig,
     parse,
@@ -112,6 +112,7 @@ impl Flags {
             node_name: node_name.clone(),
             node_port_addresses: node_port_addresses(&self.nodeport_addresses),
             external_ips: self.external_ips == ExternalIps::On,
+            load_balancer_cidrs: load_balancer_cidrs(&self.load_balancer_cidrs),
         });
         Ok(Config {
             source: match self.nodes {
@@ -180,19 +181,31 @@ impl Flags {
 }
 
 fn node_port_addresses(parts: &[NodePortsAt]) -> NodePortAddresses {
-    let everywhere = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
     let networks = parts.iter().flat_map(|part| match part {
         NodePortsAt::Primary => Vec::new(),
-        // A prefix of no bits is valid for every address.
-        NodePortsAt::All => (everywhere.into_iter())
-            .filter_map(|ip| IpNetwork::new(ip, 0).ok())
-            .collect(),
+        NodePortsAt::All => everywhere(),
         NodePortsAt::Network(network) => vec![*network],
     });
     NodePortAddresses {
         primary: parts.contains(&NodePortsAt::Primary),
         networks: networks.collect(),
     }
+}
+
+fn load_balancer_cidrs(parts: &[LoadBalancersIn]) -> Vec<IpNetwork> {
+    let networks = parts.iter().flat_map(|part| match part {
+        LoadBalancersIn::All => everywhere(),
+        LoadBalancersIn::Network(network) => vec![*network],
+    });
+    networks.collect()
+}
+
+/// The networks of all addresses.
+fn everywhere() -> Vec<IpNetwork> {
+    let all = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
+    // A prefix of no bits is valid for every address.
+    let networks = all.into_iter().filter_map(|ip| IpNetwork::new(ip, 0).ok());
+    networks.collect()
 }
 
 fn node_name_of(host_name: &str) -> Result<String, ConfigError> {

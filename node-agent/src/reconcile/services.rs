@@ -347,10 +347,20 @@ fn problem(notice: Notice) -> Problem {
             let text = format!("its session affinity ends after {given} s instead of {wanted} s");
             Problem::new(ProblemKind::ServiceTimeout, name, text)
         }
+        Notice::Refused(service, first, more) => {
+            let name = format!("{}/{}", service.namespace, service.name);
+            let rest = match more {
+                0 => String::new(),
+                _ => format!(", and {more} more"),
+            };
+            let text = format!("it is not served at: {}{rest}", list(&first));
+            Problem::new(ProblemKind::ServiceAddressRefused, name, text)
+        }
         Notice::Overlap(overlap) => {
             let Overlap { name, cidrs, .. } = &overlap;
             let pods = named("ranges of pods", &overlap.pods, overlap.more_pods);
-            let nodes = named("addresses of Nodes", &overlap.nodes, overlap.more_nodes);
+            let nodes = "addresses of Nodes or of the API server";
+            let nodes = named(nodes, &overlap.nodes, overlap.more_nodes);
             let what: Vec<String> = pods.into_iter().chain(nodes).collect();
             let text = format!(
                 "{} has {}: they are reached nevertheless, and a Service may be given such an address",

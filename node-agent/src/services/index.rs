@@ -1,7 +1,9 @@
 //! What the sources have said of Services, as far as the planner has taken it in, and
 //! which of the sources can be read.
 
+use std::collections::BTreeSet;
 use std::mem;
+use std::net::SocketAddr;
 
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::service::Service;
@@ -81,6 +83,13 @@ impl ServiceIndex {
     /// of the source.
     pub fn apply<K: ServiceObject>(&mut self, event: Event<K>) -> bool {
         let changed = K::apply(self, event);
+        self.changed |= changed;
+        changed
+    }
+
+    /// Sets where the sources connect to. Says whether anything changed by it.
+    pub fn set_api_servers(&mut self, servers: &BTreeSet<SocketAddr>) -> bool {
+        let changed = self.planner.set_api_servers(servers);
         self.changed |= changed;
         changed
     }

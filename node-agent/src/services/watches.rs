@@ -1,7 +1,10 @@
 //! Runs the sources of what Services are made of.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::{sync::Arc, time::Instant};
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::service::Service;
@@ -13,7 +16,8 @@ use crate::serve::{metrics::Metrics, services::sync::Heard};
 use crate::sources::{Sources, follow::follow};
 use crate::{state::State, tasks::Tasks};
 
-/// Has `tasks` run a source of each kind until `stop` is cancelled.
+/// Has `tasks` run a source of each kind until `stop` is cancelled, and tell the index where
+/// they connect to.
 pub fn spawn(
     tasks: &mut Tasks,
     sources: &impl Sources,
@@ -26,6 +30,34 @@ pub fn spawn(
     spawn_one::<EndpointSlice>(tasks, slices, sources, state, metrics, stop);
     let cidrs = "the source of ServiceCIDRs";
     spawn_one::<ServiceCidr>(tasks, cidrs, sources, state, metrics, stop);
+    if let Some(peers) = sources.peers() {
+        let following = follow_peers(peers, Arc::clone(state), stop.clone());
+        tasks.spawn(
+            "the task that follows the API server's addresses",
+            following,
+        );
+    }
+}
+
+/// Tells the index where the sources connect to, until `stop` is cancelled. A name may lead
+/// elsewhere at any time: the first connection to a new address may still be taken by a
+/// Service, and the next attempt is not.
+async fn follow_peers(
+    mut peers: watch::Receiver<BTreeSet<SocketAddr>>,
+    state: Arc<State>,
+    stop: CancellationToken,
+) {
+    loop {
+        let latest = peers.borrow_and_update().clone();
+        let tell = move |index: &mut ServiceIndex| index.set_api_servers(&latest);
+        state.update_index(tell).await;
+        match stop.run_until_cancelled(peers.changed()).await {
+            Some(Ok(())) => {}
+            // The sources have ended too.
+            Some(Err(_)) => return stop.cancelled().await,
+            None => return,
+        }
+    }
 }
 
 fn spawn_one<K: ServiceObject>(

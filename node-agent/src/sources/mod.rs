@@ -6,8 +6,11 @@ pub mod count;
 pub mod follow;
 pub mod state;
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use tokio::sync::watch;
 use tweed_watch::{FileSource, Kind, Scope, Source, Watcher, client::ApiClient};
 
 /// Makes sources of objects.
@@ -15,11 +18,20 @@ pub trait Sources: Send + 'static {
     /// A source of at least those objects of the kind `K` that are in `scope`. It says
     /// nothing before it runs.
     fn source<K: Kind>(&self, scope: Scope) -> impl Source<K>;
+
+    /// The addresses and ports to which they connect; none if they connect to nobody.
+    fn peers(&self) -> Option<watch::Receiver<BTreeSet<SocketAddr>>> {
+        None
+    }
 }
 
 impl Sources for ApiClient {
     fn source<K: Kind>(&self, scope: Scope) -> impl Source<K> {
         Watcher::new(self.clone(), scope)
+    }
+
+    fn peers(&self) -> Option<watch::Receiver<BTreeSet<SocketAddr>>> {
+        Some(Self::peers(self))
     }
 }
 

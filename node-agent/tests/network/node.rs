@@ -127,11 +127,16 @@ impl Node {
 
     /// Starts the agent as `n1`, with more flags.
     pub fn start(&self, flags: &[&str]) -> Agent {
-        let config = self.config(flags);
         let sources = ManifestFile {
             path: self.path("nodes.yaml"),
             own_node: "n1".to_owned(),
         };
+        self.start_over(flags, sources)
+    }
+
+    /// The same over other sources.
+    pub fn start_over(&self, flags: &[&str], sources: impl Sources) -> Agent {
+        let config = self.config(flags);
         let (registry, metrics) = Metrics::register();
         let board = Arc::new(StatusBoard::new(Instant::now()));
         let stop = CancellationToken::new();

@@ -1,6 +1,7 @@
 //! Services on a node with local pods: connections to a Service come about as its source
 //! says, whatever happens to the agent and the table.
 
+mod api_server;
 mod before_network;
 mod dual_stack;
 mod places;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tweed_core::family::Family;
+use tweed_core::object::service_cidr::ServiceCidr;
 
 use super::choice::{SlicePorts, choose};
 use super::claims::{Claim, Claimant, Claims};
@@ -15,6 +16,7 @@ use super::known_numbers::KnownNumbers;
 use super::limits::Limits;
 use super::options::Options;
 use super::ports::{OldPorts, PlannedPort, Ports};
+use super::refused::{Refused, Reserved};
 use super::registry::Known;
 use super::slice::Entry;
 use super::spec::Spec;
@@ -22,6 +24,9 @@ use super::stale;
 use super::surroundings::{Overlap, Own, ServiceNetworks, Surroundings};
 use super::tables::{Tables, put, replace};
 use crate::addresses::within;
+
+/// Maximum number of addresses that are named for a Service that is not served at them.
+const MAX_REFUSED: usize = 3;
 
 /// What a Service has contributed.
 #[derive(Debug)]
@@ -54,6 +59,13 @@ pub struct Compiled {
     foreign: Counted<IpAddr>,
     /// What ServiceCIDRs have that is not for Services.
     pub overlaps: Vec<Overlap>,
+    /// What no Service is served at, as the agent reaches the API server by it.
+    pub reserved: Reserved,
+    /// Services that are not served at some of their addresses: the first of these, and how
+    /// many more there are.
+    pub refused: BTreeMap<Arc<ServiceName>, (Vec<Refused>, usize)>,
+    /// Addresses of the API server at whose port no cluster IP is served.
+    api_servers: BTreeSet<IpAddr>,
     /// The frontends of UDP of Services that another proxy serves.
     untracked: Counted<Tracked>,
     load_balancers: Counted<IpAddr>,
@@ -114,6 +126,27 @@ impl Compiled {
         self.limits.set_own(tables, own);
     }
 
+    /// The addresses of the API server that are no Service's: a cluster IP is one if it is
+    /// served at the server's port. True if they are others than before.
+    pub fn find_api_servers(&mut self) -> bool {
+        let served = &self.tables.desired.addresses.targets;
+        let unserved = self.reserved.frontends();
+        let unserved = unserved.filter(|key| !served.contains_key(key));
+        let found: BTreeSet<IpAddr> = unserved.map(|key| key.address).collect();
+        let changed = found != self.api_servers;
+        self.api_servers = found;
+        changed
+    }
+
+    /// What of these CIDRs is for Services.
+    pub fn service_networks<'a>(
+        &self,
+        cidrs: impl IntoIterator<Item = &'a ServiceCidr>,
+        surroundings: &Surroundings,
+    ) -> ServiceNetworks {
+        ServiceNetworks::of(cidrs, surroundings, &self.api_servers)
+    }
+
     /// Where cluster IPs are. A node or a pod whose address a Service was given is reached at
     /// all other ports. Comes after [`Self::set_surroundings`].
     pub fn set_service_networks(&mut self, found: ServiceNetworks, surroundings: &Surroundings) {
@@ -121,7 +154,8 @@ impl Compiled {
         replace!(tables, service_networks, found.networks);
         self.overlaps = found.overlaps;
         let ips = self.cluster_ips.iter().copied();
-        let ips = ips.filter(|ip| !is_of_others(tables, surroundings, *ip));
+        let servers = &self.api_servers;
+        let ips = ips.filter(|ip| !is_of_others(tables, servers, surroundings, *ip));
         let ips: BTreeSet<IpAddr> = ips.collect();
         replace!(tables, cluster_ips, ips);
     }
@@ -174,6 +208,7 @@ impl Compiled {
             new_served.as_deref(),
             ported.ready.len(),
         );
+        self.note_refused(name, new_served.as_deref());
         let crowded = ported.outcomes.values().filter_map(|one| one.crowded);
         match crowded.min() {
             Some(used) => self.crowded.insert(name.clone(), used),
@@ -270,6 +305,9 @@ impl Compiled {
             let limit = limits.iter().find(|(of, _)| *of == family);
             let limit = limit.map(|(_, number)| *number);
             let class = key.1.class;
+            if self.reserved.has(&key.0, class) {
+                continue;
+            }
             // Of two ports with one number, which no API server lets through, the first
             // counts.
             claims
@@ -287,6 +325,20 @@ impl Compiled {
         }
     }
 
+    /// Writes down where a Service is not served.
+    fn note_refused(&mut self, name: &Arc<ServiceName>, spec: Option<&Spec>) {
+        let refused = spec
+            .into_iter()
+            .flat_map(|spec| self.reserved.refused(spec));
+        let mut refused: Vec<Refused> = refused.collect();
+        let more = refused.len().saturating_sub(MAX_REFUSED);
+        refused.truncate(MAX_REFUSED);
+        match refused.is_empty() {
+            true => self.refused.remove(name),
+            false => self.refused.insert(name.clone(), (refused, more)),
+        };
+    }
+
     /// Counts the addresses of a Service in the sets that have them without ports.
     fn count_addresses(
         &mut self,
@@ -301,7 +353,7 @@ impl Compiled {
         };
         let tables = &mut self.tables;
         for (ip, is) in (self.cluster_ips).exchange(&*ips(old, false), &*ips(new, false)) {
-            let is = is && !is_of_others(tables, surroundings, ip);
+            let is = is && !is_of_others(tables, &self.api_servers, surroundings, ip);
             put!(tables, cluster_ips, ip, is.then_some(()));
         }
         for (ip, is) in self.foreign.exchange(&*ips(old, true), &*ips(new, true)) {
@@ -344,9 +396,16 @@ impl Compiled {
     }
 }
 
-/// Whether an address is that of a Node, or in a range of pods, whoever else has it.
-fn is_of_others(tables: &Tables, surroundings: &Surroundings, ip: IpAddr) -> bool {
-    surroundings.nodes.contains(&ip) || within(&tables.desired.pod_networks, ip)
+/// Whether an address is that of a Node or of the API server, or in a range of pods, whoever
+/// else has it.
+fn is_of_others(
+    tables: &Tables,
+    api_servers: &BTreeSet<IpAddr>,
+    surroundings: &Surroundings,
+    ip: IpAddr,
+) -> bool {
+    let is_node = surroundings.nodes.contains(&ip) || api_servers.contains(&ip);
+    is_node || within(&tables.desired.pod_networks, ip)
 }
 
 /// The claims that a Service has by its frontends, each with its family and the index of

@@ -4,7 +4,7 @@
 //! The plan is tested against it. So it shares nothing with the planner but the objects.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 use tweed_core::object::endpoint_slice::{self as object, EndpointSlice};
@@ -31,6 +31,8 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     /// Where pods are.
     pub pods: PodNetworks,
+    /// Where the agent reaches the API server.
+    pub api_servers: BTreeSet<SocketAddr>,
 }
 
 /// The first packet of a flow.
@@ -163,7 +165,10 @@ impl Cluster {
                     By::ClusterIp => &service.cluster_ips,
                     By::ExternalIp | By::NodePort => continue,
                 };
-                if !is_in(addresses, flow.destination) {
+                if !is_in(addresses, flow.destination) || !self.may_have(by, flow.destination) {
+                    continue;
+                }
+                if by != By::ClusterIp && self.is_api_server(flow) {
                     continue;
                 }
                 for port in &service.ports {
@@ -173,7 +178,14 @@ impl Cluster {
                 }
             }
         }
-        if !self.has_node_ports(flow) {
+        let is_server = |server: &SocketAddr| {
+            let ip = server.ip();
+            let elsewhere = self.is_node(ip) && !self.own_addresses().contains(&ip);
+            let same_family = ip.is_ipv4() == flow.destination.is_ipv4();
+            same_family && server.port() == flow.port && self.is_node_port_place(ip) && !elsewhere
+        };
+        let is_reserved = flow.protocol == 6 && self.api_servers.iter().any(is_server);
+        if !self.has_node_ports(flow) || is_reserved {
             return None;
         }
         for service in services {
@@ -187,16 +199,61 @@ impl Cluster {
         None
     }
 
+    /// Whether Services may be reached at an address.
+    fn may_have(&self, by: By, address: IpAddr) -> bool {
+        let nobodys = [
+            "0.0.0.0/8",
+            "127.0.0.0/8",
+            "169.254.0.0/16",
+            "224.0.0.0/4",
+            "255.255.255.255/32",
+            "::/127",
+            "fe80::/10",
+            "ff00::/8",
+        ];
+        let of_balancers = &self.options.load_balancer_cidrs;
+        match by {
+            By::ClusterIp | By::NodePort => true,
+            _ if nobodys.iter().any(|cidr| contains(cidr, address)) => false,
+            By::ExternalIp => true,
+            By::LoadBalancer => of_balancers.iter().any(|cidr| cidr.contains(address)),
+        }
+    }
+
+    /// Whether a flow is one to the API server, as the agent reaches it.
+    fn is_api_server(&self, flow: &Flow) -> bool {
+        let at = SocketAddr::new(flow.destination, flow.port);
+        flow.protocol == 6 && self.api_servers.contains(&at)
+    }
+
+    fn is_node(&self, address: IpAddr) -> bool {
+        let of_nodes = self.nodes.iter().flat_map(|node| &node.addresses);
+        let mut usable =
+            of_nodes.filter(|one| one.kind == "InternalIP" || one.kind == "ExternalIP");
+        usable.any(|one| ip(&one.address) == Some(address))
+    }
+
     /// Whether the destination of a flow is where node ports are.
     fn has_node_ports(&self, flow: &Flow) -> bool {
         let address = flow.destination;
         let own = self.own_addresses();
-        let is_balancer =
-            |service: &Service| is_served(service) && is_in(&service.load_balancer_ips, address);
-        if !flow.is_local || address.is_loopback() {
+        let is_balancer = |service: &Service| {
+            let has = is_in(&service.load_balancer_ips, address);
+            has && is_served(service) && self.may_have(By::LoadBalancer, address)
+        };
+        if !flow.is_local {
             return false;
         }
         if self.services.iter().any(is_balancer) && !own.contains(&address) {
+            return false;
+        }
+        self.is_node_port_place(address)
+    }
+
+    /// Whether node ports are at an address, if this machine has it.
+    fn is_node_port_place(&self, address: IpAddr) -> bool {
+        let own = self.own_addresses();
+        if address.is_loopback() {
             return false;
         }
         let places = &self.options.node_port_addresses;
@@ -347,11 +404,20 @@ impl Cluster {
 
     /// What becomes of a flow to an address without such a port.
     fn without_frontend(&self, flow: &Flow) -> Verdict {
-        let of_nodes = self.nodes.iter().flat_map(|node| &node.addresses);
-        let mut usable =
-            of_nodes.filter(|one| one.kind == "InternalIP" || one.kind == "ExternalIP");
-        let is_node = usable.any(|one| ip(&one.address) == Some(flow.destination));
-        if is_node || self.is_pod(flow.destination) {
+        // A cluster IP that is the server's own port is a frontend.
+        let has_cluster_ip = |server: &SocketAddr| {
+            let to_it = Flow {
+                protocol: 6,
+                port: server.port(),
+                ..*flow
+            };
+            let frontend = self.frontend(&to_it);
+            frontend.is_some_and(|(_, _, by)| by == By::ClusterIp)
+        };
+        let mut servers = self.api_servers.iter();
+        let is_server =
+            servers.any(|server| server.ip() == flow.destination && !has_cluster_ip(server));
+        if self.is_node(flow.destination) || self.is_pod(flow.destination) || is_server {
             return Verdict::Pass;
         }
         let mut cidrs = self.cidrs.iter().flat_map(|one| &one.cidrs);

@@ -18,6 +18,7 @@ mod limits;
 pub mod options;
 pub mod planner;
 mod ports;
+mod refused;
 mod registry;
 mod scope;
 mod slice;
@@ -35,6 +36,7 @@ pub use known_numbers::KnownNumbers;
 pub use known_slots::KnownSlots;
 pub use options::{NodePortAddresses, Options};
 pub use planner::{Notice, ServicePlanner, Step};
+pub use refused::{Refusal, Refused};
 pub use surroundings::{Overlap, PodNetworks};
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub struct Options {
     /// Whether `spec.externalIPs` counts: whoever may write a Service can otherwise take
     /// the traffic to any address (CVE-2020-8554).
     pub external_ips: bool,
+    /// `--load-balancer-cidrs`: which addresses of load balancers count.
+    pub load_balancer_cidrs: Vec<IpNetwork>,
 }
 
 /// At which of this node's addresses node ports are.

@@ -9,6 +9,8 @@
 //! - nothing is planned before Services, EndpointSlices, ServiceCIDRs and the own Node are
 //!   all known.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tweed_core::object::endpoint_slice::EndpointSlice;
@@ -23,8 +25,10 @@ use super::desired::{Delta, Desired, ServiceName};
 use super::frontends::WithoutLocal;
 use super::known_numbers::KnownNumbers;
 use super::options::Options;
+use super::refused::{Refused, Reserved};
 use super::registry::Registry;
-use super::surroundings::{Overlap, PodNetworks, ServiceNetworks, Surroundings};
+use super::spec::Spec;
+use super::surroundings::{Overlap, PodNetworks, Surroundings};
 use super::tables::is_empty;
 use crate::store::Store;
 
@@ -53,6 +57,9 @@ pub enum Notice {
     OtherTimeout(Arc<ServiceName>, u32, u32),
     /// A ServiceCIDR has addresses of Nodes, or ranges of pods.
     Overlap(Overlap),
+    /// A Service is not served at some of its addresses: the first of these, and how many
+    /// more there are.
+    Refused(Arc<ServiceName>, Vec<Refused>, usize),
 }
 
 /// The planner of Services of one node.
@@ -76,7 +83,7 @@ impl ServicePlanner {
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self {
-            registry: Registry::new(&options.node_name, options.external_ips),
+            registry: Registry::new(options.clone()),
             options,
             cidrs: Store::default(),
             surroundings: Surroundings::default(),
@@ -137,6 +144,16 @@ impl ServicePlanner {
         changed
     }
 
+    /// Sets where this agent connects to when it reaches the API server, or the proxy before
+    /// it. Only a cluster IP is served there. True if anything changed.
+    pub fn set_api_servers(&mut self, servers: &BTreeSet<SocketAddr>) -> bool {
+        let canonical = |at: &SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
+        let servers = servers.iter().map(canonical).collect();
+        let changed = self.surroundings.api_servers != servers;
+        self.surroundings.api_servers = servers;
+        changed
+    }
+
     /// Whether the next plan is the first one, and everything is known that it needs: the
     /// moment for [`Self::take_over`].
     #[must_use]
@@ -165,14 +182,17 @@ impl ServicePlanner {
             self.compiled
                 .set_surroundings(&self.surroundings, &self.options);
         }
-        if std::mem::take(&mut self.cidrs_touched) {
-            let networks = ServiceNetworks::of(self.cidrs.objects().iter(), &self.surroundings);
-            self.compiled
-                .set_service_networks(networks, &self.surroundings);
-        }
+        self.reserve();
         for name in self.registry.take_touched() {
             let known = self.registry.get(&name);
             self.compiled.update(&name, known, &self.surroundings);
+        }
+        self.cidrs_touched |= self.compiled.find_api_servers();
+        if std::mem::take(&mut self.cidrs_touched) {
+            let cidrs = self.cidrs.objects().iter();
+            let networks = self.compiled.service_networks(cidrs, &self.surroundings);
+            self.compiled
+                .set_service_networks(networks, &self.surroundings);
         }
         if first {
             self.compiled.settle_known();
@@ -182,6 +202,20 @@ impl ServicePlanner {
             Some(delta) if is_empty(&delta) => Step::Unchanged,
             Some(delta) => Step::Delta(Box::new(delta)),
         }
+    }
+
+    /// Finds out what leads to the API server. The Services that are concerned are planned
+    /// anew if it is something else than before.
+    fn reserve(&mut self) {
+        let networks = &self.compiled.tables.desired.node_port_networks;
+        let now = Reserved::of(&self.surroundings, networks);
+        if now == self.compiled.reserved {
+            return;
+        }
+        let before = std::mem::replace(&mut self.compiled.reserved, now);
+        let now = &self.compiled.reserved;
+        let concerns = |spec: &Spec| before.concerns(spec) || now.concerns(spec);
+        self.registry.touch_where(concerns);
     }
 
     pub(super) fn missing(&self) -> Vec<String> {
@@ -221,9 +255,13 @@ impl ServicePlanner {
             Notice::OtherTimeout(service.clone(), *wanted, *given)
         });
         let overlaps = self.compiled.overlaps.iter().cloned();
+        let refused = self.compiled.refused.iter();
+        let refused = refused
+            .map(|(name, (first, more))| Notice::Refused(name.clone(), first.clone(), *more));
         { contested.chain(crowded) }
             .chain(timeouts)
             .chain(overlaps.map(Notice::Overlap))
+            .chain(refused)
             .collect()
     }
 }

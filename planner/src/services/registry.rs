@@ -9,6 +9,7 @@ use tweed_core::object::service::Service;
 use tweed_core::object::{Event, Object, ObjectKey};
 
 use super::desired::ServiceName;
+use super::options::Options;
 use super::slice::Slice;
 use super::spec::Spec;
 
@@ -102,8 +103,7 @@ impl<K: Ord + Clone, V: Clone> Watch<K, V> {
 /// All Services and slices.
 #[derive(Debug)]
 pub struct Registry {
-    node_name: String,
-    external_ips: bool,
+    options: Options,
     known: BTreeMap<Arc<ServiceName>, Known>,
     /// How many of them have frontends.
     with_frontends: usize,
@@ -122,11 +122,10 @@ fn name(key: ObjectKey) -> Arc<ServiceName> {
 }
 
 impl Registry {
-    /// Nothing is known yet. `external_ips`: whether they count.
-    pub fn new(node_name: &str, external_ips: bool) -> Self {
+    /// Nothing is known yet.
+    pub fn new(options: Options) -> Self {
         Self {
-            node_name: node_name.to_owned(),
-            external_ips,
+            options,
             known: BTreeMap::new(),
             with_frontends: 0,
             owners: HashMap::new(),
@@ -138,8 +137,8 @@ impl Registry {
 
     /// Takes an event of the watch of Services in. True if anything changed.
     pub fn apply_services(&mut self, event: Event<Service>) -> bool {
-        let external_ips = self.external_ips;
-        let read = |service: &Service| Spec::read(service, external_ips).map(Arc::new);
+        let options = &self.options;
+        let read = |service: &Service| Spec::read(service, options).map(Arc::new);
         match self.services.apply(event, name, read) {
             Change::Nothing => false,
             Change::Set(name, spec) => self.set_service(name, spec),
@@ -160,7 +159,7 @@ impl Registry {
 
     /// Takes an event of the watch of EndpointSlices in. True if anything changed.
     pub fn apply_slices(&mut self, event: Event<EndpointSlice>) -> bool {
-        let node = &self.node_name;
+        let node = &self.options.node_name;
         let read = |slice: &EndpointSlice| {
             let ours = !slice.service.is_empty() && !slice.not_ours;
             let owner = || {
@@ -220,6 +219,13 @@ impl Registry {
     /// Something has changed that may concern every Service.
     pub fn touch_all(&mut self) {
         self.touched.extend(self.known.keys().cloned());
+    }
+
+    /// Something has changed that concerns these Services.
+    pub fn touch_where(&mut self, concerns: impl Fn(&Spec) -> bool) {
+        let concerned = self.services().filter(|(_, spec)| concerns(spec));
+        let names: Vec<_> = concerned.map(|(name, _)| name.clone()).collect();
+        self.touched.extend(names);
     }
 
     fn set_service(&mut self, name: Arc<ServiceName>, spec: Option<Arc<Spec>>) -> bool {
@@ -290,14 +296,14 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::tests::fixture::{both, list, service, slice};
+    use crate::services::tests::fixture::{both, list, options, service, slice};
 
     /// Names of Services and slices that come and go must not fill the memory.
     #[test]
     fn nothing_is_kept_of_what_is_gone_in_whatever_order_it_goes() {
         let (service, slice) = (service(&["10.96.0.1"]), slice("s", both()));
         for service_first in [true, false] {
-            let mut registry = Registry::new("me", false);
+            let mut registry = Registry::new(options());
             for event in list(std::slice::from_ref(&service)) {
                 registry.apply_services(event);
             }
@@ -322,7 +328,7 @@ mod tests {
             name: name.to_owned(),
             ..service(&["10.96.0.1"])
         };
-        let mut registry = Registry::new("me", false);
+        let mut registry = Registry::new(options());
         for event in [
             Event::Init,
             Event::InitApply(named("goes")),

@@ -9,7 +9,10 @@ use std::net::IpAddr;
 use tweed_core::family::Family;
 use tweed_core::object::service::Service;
 
+use super::claims::Class;
 use super::desired::Span;
+use super::options::Options;
+use super::refused::{Refusal, Refused};
 use crate::addresses::{highest, merged, parse_address, parse_cidr, range, span};
 use crate::protocols::protocol_number;
 
@@ -31,6 +34,8 @@ pub struct Spec {
     pub external_ips: Box<[IpAddr]>,
     /// The addresses of its load balancer.
     pub load_balancer_ips: Box<[IpAddr]>,
+    /// Those of the latter two that are left out.
+    pub refused: Box<[Refused]>,
     /// Who may use the latter two, for each family that is limited.
     pub limits: Box<[(Family, Box<[Span]>)]>,
     /// Its ports.
@@ -82,7 +87,7 @@ fn addresses(texts: &[String]) -> Box<[IpAddr]> {
 
 impl Spec {
     /// What counts of a Service. `None` if it has no frontends.
-    pub fn read(service: &Service, external_ips: bool) -> Option<Self> {
+    pub fn read(service: &Service, options: &Options) -> Option<Self> {
         let cluster_ips = addresses(&service.cluster_ips);
         if cluster_ips.is_empty() || service.kind == "ExternalName" {
             return None;
@@ -94,6 +99,25 @@ impl Spec {
         let external_local = service.external_local && reachable;
         let check = service.health_check_node_port;
         let ports = ports(service);
+        let mut refused = Vec::new();
+        // What another proxy serves is its own matter.
+        let mut served = |class, texts, why: &dyn Fn(IpAddr) -> Option<Refusal>| {
+            let mut all = addresses(texts).into_vec();
+            all.retain(|ip| {
+                let why = why(*ip).filter(|_| !service.not_ours);
+                refused.extend(why.map(|why| Refused::whole(class, *ip, why)));
+                why.is_none()
+            });
+            all.into_boxed_slice()
+        };
+        let cidrs = &options.load_balancer_cidrs;
+        let of_load_balancer = |ip| Refusal::of_load_balancer(ip, cidrs);
+        let balancers = &service.load_balancer_ips;
+        let load_balancer_ips = served(Class::LoadBalancer, balancers, &of_load_balancer);
+        let external_ips = match options.external_ips {
+            true => served(Class::ExternalIp, &service.external_ips, &Refusal::of),
+            false => Box::default(),
+        };
         Some(Self {
             kind: match service.kind.as_str() {
                 "LoadBalancer" => Kind::LoadBalancer,
@@ -103,11 +127,9 @@ impl Spec {
             not_ours: service.not_ours,
             created: service.created,
             cluster_ips,
-            external_ips: match external_ips {
-                true => addresses(&service.external_ips),
-                false => Box::default(),
-            },
-            load_balancer_ips: addresses(&service.load_balancer_ips),
+            external_ips,
+            load_balancer_ips,
+            refused: refused.into(),
             limits: (FAMILIES.into_iter())
                 .filter_map(|family| Some((family, limit(&service.source_ranges, family)?)))
                 .collect(),

@@ -1,7 +1,7 @@
 //! What the plan needs to know of this node and of the networks of the cluster.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 use tweed_core::family::Family;
@@ -41,6 +41,8 @@ pub struct Surroundings {
     pub own: Own,
     /// The addresses of all Nodes.
     pub nodes: BTreeSet<IpAddr>,
+    /// Where this agent connects to when it reaches the API server.
+    pub api_servers: BTreeSet<SocketAddr>,
 }
 
 /// What of this Node counts; nothing before it is known.
@@ -132,7 +134,7 @@ pub struct Overlap {
     pub pods: Vec<IpNetwork>,
     /// How many more there are.
     pub more_pods: usize,
-    /// The lowest addresses of Nodes.
+    /// The lowest addresses of Nodes, and of the API server.
     pub nodes: Vec<IpAddr>,
     /// How many more there are.
     pub more_nodes: usize,
@@ -148,10 +150,12 @@ pub struct ServiceNetworks {
 }
 
 impl ServiceNetworks {
-    /// The union of the CIDRs of these; what is none is left out.
+    /// The union of the CIDRs of these; what is none is left out. `api_servers`: where the
+    /// API server is and no Service.
     pub fn of<'a>(
         all: impl IntoIterator<Item = &'a ServiceCidr>,
         Surroundings { pods, nodes, .. }: &Surroundings,
+        api_servers: &BTreeSet<IpAddr>,
     ) -> Self {
         let (mut all_cidrs, mut holes) = (Vec::new(), BTreeSet::new());
         let mut overlaps = Vec::new();
@@ -162,7 +166,7 @@ impl ServiceNetworks {
             let pods: BTreeSet<IpNetwork> =
                 (pods.cluster.iter().filter(overlaps_any).copied()).collect();
             let nodes: BTreeSet<IpAddr> = (cidrs.iter())
-                .flat_map(|cidr| addresses_in(cidr, nodes))
+                .flat_map(|cidr| addresses_in(cidr, nodes).chain(addresses_in(cidr, api_servers)))
                 .collect();
             let found = (pods.iter().copied()).chain(nodes.iter().copied().map(IpNetwork::from));
             let found: BTreeSet<IpNetwork> = found.collect();

@@ -8,6 +8,7 @@ mod overlaps;
 mod ports;
 mod properties;
 mod random;
+mod refused;
 mod restart;
 mod rows;
 mod stale;

@@ -11,6 +11,7 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use super::Failure;
 use super::connect::{self, Pings};
+use super::peers::Peers;
 use super::proxy::{Proxy, ProxyVariables};
 
 /// A proxy that is not used: with it in the kubeconfig, kube does not look at the
@@ -92,11 +93,12 @@ impl Access {
 
     /// Reads the kubeconfig or the service account's files and builds a client, in a thread
     /// of its own: the kubeconfig may name a program that gives the credentials. Nothing is
-    /// sent yet. `turn` is kept until that program has ended, and given back.
+    /// sent yet. `peers` are told whom it connects to. `turn` is kept until that program has ended, and given back.
     pub(super) async fn connect<T: Send + 'static>(
         &self,
         proxies: &ProxyVariables,
         pings: Pings,
+        peers: &Peers,
         turn: T,
     ) -> Result<(Connection, T), Failure> {
         let (config, proxy_url) = self.read().await?;
@@ -108,7 +110,11 @@ impl Access {
             Some(proxy) => format!("{} (through the proxy {})", config.cluster_url, proxy.uri),
             None => config.cluster_url.to_string(),
         };
-        let build = move || (connect::client(&config, proxy.as_ref(), pings), turn);
+        let peers = peers.clone();
+        let build = move || {
+            let client = connect::client(&config, proxy.as_ref(), pings, &peers);
+            (client, turn)
+        };
         let built = spawn_blocking(build).await;
         let (client, turn) = match built.map_err(JoinError::try_into_panic) {
             Ok(built) => built,

@@ -29,6 +29,7 @@ use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
 use tower::{BoxError, Service, ServiceBuilder};
 
+use super::peers::Peers;
 use super::proxy::Proxy;
 
 /// Maximum time to establish a connection: TCP, tunnel and TLS.
@@ -68,13 +69,15 @@ const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 
 /// A client for the server of `config`, through `proxy` where there is one. Nothing
-/// is sent yet.
+/// is sent yet. `peers` are told whom it connects to.
 pub(super) fn client(
     config: &Config,
     proxy: Option<&Proxy>,
     pings: Pings,
+    peers: &Peers,
 ) -> Result<Client, kube::Error> {
-    let mut tcp = HttpConnector::new();
+    let peer = proxy.map_or(&config.cluster_url, |proxy| &proxy.uri);
+    let mut tcp = HttpConnector::new_with_resolver(peers.resolver(peer));
     // TLS is above it.
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -176,8 +179,9 @@ mod tests {
             return;
         }
         let mut config = Config::new("https://192.0.2.1:6443".parse().unwrap());
-        assert!(client(&config, None, PINGS).is_err());
+        let peers = Peers::default();
+        assert!(client(&config, None, PINGS, &peers).is_err());
         config.accept_invalid_certs = true;
-        client(&config, None, PINGS).unwrap();
+        client(&config, None, PINGS, &peers).unwrap();
     }
 }

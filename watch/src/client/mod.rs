@@ -10,8 +10,11 @@ pub(crate) mod body;
 mod connect;
 mod failure;
 mod objects;
+mod peers;
 pub(crate) mod proxy;
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -19,6 +22,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt as _;
 use prost::bytes::Bytes;
+use tokio::sync::watch;
 
 pub use access::{Access, Server};
 pub use failure::Failure;
@@ -29,6 +33,7 @@ use crate::{event::Status, protobuf};
 pub(crate) use access::Connection;
 use body::Body;
 use connect::{PINGS, Pings};
+use peers::Peers;
 use proxy::ProxyVariables;
 
 /// Maximum time until credentials are there, until a response begins, and between two pieces
@@ -50,6 +55,7 @@ pub struct ApiClient {
     /// Maximum time until credentials are there, and until a response begins.
     pub(crate) answer_timeout: Duration,
     pub(crate) pings: Pings,
+    peers: Peers,
     state: Arc<Mutex<State>>,
     /// Whose turn it is to make a connection: a program that gives credentials and hangs must
     /// not be started again and again.
@@ -84,9 +90,17 @@ impl ApiClient {
             proxies: ProxyVariables::of_process(),
             answer_timeout: ANSWER_TIMEOUT,
             pings: PINGS,
+            peers: Peers::default(),
             state: Arc::default(),
             turn: Arc::default(),
         }
+    }
+
+    /// The addresses and ports to which connections are made: the server's, or those of the
+    /// proxy before it. They change when its name leads elsewhere, and are told before a
+    /// connection is made to them. None before the first request.
+    pub fn peers(&self) -> watch::Receiver<BTreeSet<SocketAddr>> {
+        self.peers.subscribe()
     }
 
     /// Makes the next request read the address and the credentials again, unless it has
@@ -180,7 +194,11 @@ impl ApiClient {
         }
         // Before it is read: a later change is another time.
         let read_as_of = self.access.changed();
-        let made = self.access.connect(&self.proxies, self.pings, turn).await?;
+        let (proxies, peers) = (&self.proxies, &self.peers);
+        let made = self
+            .access
+            .connect(proxies, self.pings, peers, turn)
+            .await?;
         let (connection, _turn) = (Arc::new(made.0), made.1);
         *self.state() = State {
             connection: Some(Arc::clone(&connection)),

@@ -206,3 +206,38 @@ async fn the_kernel_asks_whether_a_silent_server_is_still_there() {
     assert_eq!(timers, ["02"], "{connections}");
     watched.end().await;
 }
+
+/// Who keeps the way to the server open has to know it, whichever way the server is named.
+#[tokio::test]
+async fn whom_it_connects_to_is_told_before_the_answer() {
+    let server = Server::start(answers()).await;
+    let port = server.address.port();
+    let mut peers = None;
+    let mut watched = Watched::<Node>::prepared(|watcher| peers = Some(watcher.client.peers()));
+    let peers = peers.unwrap();
+    assert!(peers.borrow().is_empty());
+    watched.write_kubeconfig(&format!("http://localhost:{port}"));
+    watched.listed().await;
+    let found: Vec<_> = peers.borrow().iter().copied().collect();
+    assert!(found.contains(&server.address), "{found:?}");
+    assert!(found.iter().all(|at| at.port() == port), "{found:?}");
+}
+
+/// The server itself is the proxy's matter.
+#[tokio::test]
+async fn with_a_proxy_it_connects_to_that() {
+    let server = Server::start(answers()).await;
+    let (proxy, _requests) = proxy_to(terminate_tls(server.address).await).await;
+    let mut peers = None;
+    let mut watched = Watched::<Node>::prepared(|watcher| {
+        peers = Some(watcher.client.peers());
+        watcher.client.proxies = ProxyVariables {
+            https_proxy: format!("http://{proxy}"),
+            no_proxy: String::new(),
+        };
+    });
+    write_https_kubeconfig(&watched, &json!({"server": "https://api.invalid:6443"}));
+    watched.listed().await;
+    let found: Vec<_> = peers.unwrap().borrow().iter().copied().collect();
+    assert_eq!(found, [proxy]);
+}

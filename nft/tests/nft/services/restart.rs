@@ -79,6 +79,7 @@ fn planner(services: Vec<Service>, slices: Vec<EndpointSlice>) -> ServicePlanner
             networks: Vec::new(),
         },
         external_ips: false,
+        load_balancer_cidrs: ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into(),
     });
     for event in list(services) {
         planner.apply_services(event);

@@ -87,6 +87,7 @@ fn services_are_planned_from_their_own_flags_and_those_of_the_overlay() {
             networks: Vec::new(),
         },
         external_ips: false,
+        load_balancer_cidrs: ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into(),
     };
     assert_eq!(resolve(line).unwrap().services, Some(expected));
     assert!(resolve(line).unwrap().conntrack_limits);
@@ -105,6 +106,10 @@ fn services_are_planned_from_their_own_flags_and_those_of_the_overlay() {
     assert_eq!(node_ports("all"), (false, "0.0.0.0/0 ::/0".to_owned()));
     let mixed = node_ports("primary,192.0.2.0/24");
     assert_eq!(mixed, (true, "192.0.2.0/24".to_owned()));
+    let line = "--services on --load-balancer-cidrs 192.0.2.0/24,2001:db8::/32";
+    let cidrs = resolve(line).unwrap().services.unwrap().load_balancer_cidrs;
+    let expected = ["192.0.2.0/24", "2001:db8::/32"].map(|cidr| cidr.parse().unwrap());
+    assert_eq!(cidrs, expected);
 }
 
 #[test]
@@ -225,6 +230,7 @@ refusals! {
     metrics_addr_of_words: "--metrics-addr localhost:9116" => "--metrics-addr", "an address and a port";
     health_addr_without_port: "--health-addr 127.0.0.1" => "--health-addr", "an address and a port";
     node_ports_at_words: "--nodeport-addresses eth0" => "--nodeport-addresses", "primary and all are allowed too";
+    load_balancers_in_words: "--load-balancer-cidrs none" => "--load-balancer-cidrs", "all is allowed too";
     policy_wait_of_words: "--policy-wait long" => "--policy-wait", "2s or 500ms";
     policy_wait_without_unit: "--policy-wait 2" => "--policy-wait", "2s or 500ms";
     policy_wait_of_an_hour: "--policy-wait 3600s" => "--policy-wait", "0 to 60s";

@@ -20,7 +20,7 @@ fn ask(node: &Node, args: &[&str]) -> Output {
 }
 
 /// What the program prints.
-fn place(node: &Node, args: &[&str]) -> String {
+pub fn place(node: &Node, args: &[&str]) -> String {
     let output = ask(node, args);
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{args:?}: {error}");

@@ -222,7 +222,7 @@ impl Answer<'_> {
             }
         }
         if self.located.ports.is_empty() {
-            self.located.none = Some(none::no_node_port(protocol, port));
+            self.located.none = Some(self.no_node_port(protocol, port));
         } else {
             self.located.hints.push(self.where_node_ports_are());
         }
@@ -251,6 +251,9 @@ impl Answer<'_> {
         if self.located.ports.is_empty() {
             return Err(ExplainError::UnknownPort(full_name(name), ports(&spec)));
         }
+        let refused = self.planner.compiled.reserved.refused(&spec);
+        let refused = refused.map(|one| none::not_served(name, &one));
+        self.located.hints.extend(refused.take(MAX_NAMED));
         if spec.ports.iter().any(|port| port.node_port != 0) {
             self.located.hints.push(self.where_node_ports_are());
         }

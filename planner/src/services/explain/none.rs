@@ -8,7 +8,9 @@ use tweed_core::family::Family;
 
 use super::{Answer, full_name, lookup, ports};
 use crate::addresses::parse_cidr;
+use crate::services::claims::Class;
 use crate::services::desired::{Frontend, NodePort, ServiceName, Span, Tracked};
+use crate::services::refused::{Refused, TCP};
 use crate::services::spec::Spec;
 
 /// Another proxy serves it.
@@ -23,13 +25,12 @@ pub(super) fn not_ours() -> NoService {
     }
 }
 
-/// A port that is nobody's node port.
-pub(super) fn no_node_port(protocol: u8, port: u16) -> NoService {
-    let protocol = protocol_name(protocol);
-    NoService {
-        fate: NoServiceFate::Untouched,
-        reason: format!("no Service has the node port {port}/{protocol}"),
-    }
+/// Why a Service is not served where it says.
+pub(super) fn not_served(name: &ServiceName, refused: &Refused) -> String {
+    format!(
+        "Service {} is not served at this: {refused}",
+        full_name(name)
+    )
 }
 
 impl Answer<'_> {
@@ -72,6 +73,9 @@ impl Answer<'_> {
                 "{address} is the cluster IP of Service {name}, and {NOT_OURS}"
             ));
         }
+        if let Some((name, refused)) = self.refused_at(key, is_local) {
+            return Some(not_served(name, &refused));
+        }
         let of_node = || self.not_at_address(key, is_local);
         let balancer = self.no_such_port(key, "the load balancer's address", |spec| {
             !spec.not_ours && spec.load_balancer_ips.contains(&address)
@@ -96,6 +100,38 @@ impl Answer<'_> {
         { balancer.or_else(external) }
             .or_else(of_node)
             .or_else(overlap)
+    }
+
+    /// A port that is nobody's node port.
+    pub(super) fn no_node_port(&self, protocol: u8, port: u16) -> NoService {
+        let is_it = |one: &Refused| {
+            one.class == Class::NodePort && one.port == Some(port) && protocol == TCP
+        };
+        let refused = self.find_refused(is_it);
+        let nobody = || {
+            let protocol = protocol_name(protocol);
+            format!("no Service has the node port {port}/{protocol}")
+        };
+        NoService {
+            fate: NoServiceFate::Untouched,
+            reason: refused.map_or_else(nobody, |(name, refused)| not_served(name, &refused)),
+        }
+    }
+
+    /// The Service that would have a destination if it were served there.
+    fn refused_at(&self, key: &Frontend, is_local: bool) -> Option<(&ServiceName, Refused)> {
+        let desired = self.planner.desired();
+        let has_node_ports = lookup::has_node_ports(desired, key.address, is_local);
+        self.find_refused(|one| one.is_about(key, has_node_ports))
+    }
+
+    fn find_refused(&self, is_it: impl Fn(&Refused) -> bool) -> Option<(&ServiceName, Refused)> {
+        let reserved = &self.planner.compiled.reserved;
+        let services = self.planner.registry.services();
+        let mut refused = services
+            .filter(|(_, spec)| !spec.not_ours)
+            .flat_map(|(name, spec)| reserved.refused(spec).map(move |one| (&**name, one)));
+        refused.find(|(_, one)| is_it(one))
     }
 
     /// A Service has the address and not the port.

@@ -48,7 +48,9 @@ impl Answer<'_> {
             counts: Counts::default(),
         };
         let is_wanted = |at: &Tracked| only.is_none_or(|only| only == *at);
+        let reserved = &self.planner.compiled.reserved;
         let all = frontends(spec, family, of_spec).filter(|(at, _)| is_wanted(at));
+        let all = all.filter(|(at, class)| !reserved.has(at, *class));
         for (at, class) in all {
             if self.frontends_left == 0 {
                 port.more_frontends += 1;

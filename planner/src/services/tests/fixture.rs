@@ -1,5 +1,7 @@
 //! Objects for tests, and a planner that was told of them.
 
+use std::collections::BTreeSet;
+
 use ipnetwork::IpNetwork;
 use tweed_core::agent_socket::service::{Destination, NoServiceFate, Where};
 use tweed_core::object::endpoint_slice::{Endpoint as SliceEndpoint, EndpointSlice, SlicePort};
@@ -25,6 +27,7 @@ pub fn options() -> Options {
             networks: Vec::new(),
         },
         external_ips: false,
+        load_balancer_cidrs: ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into(),
     }
 }
 
@@ -134,6 +137,7 @@ pub fn cluster(services: Vec<Service>, slices: Vec<EndpointSlice>) -> Cluster {
             &["10.0.0.0/24", "fd00:0:0:1::/64"],
             &["10.0.1.0/24", "fd00:0:0:2::/64"],
         ),
+        api_servers: BTreeSet::new(),
     }
 }
 
@@ -173,6 +177,7 @@ pub fn planner(cluster: &Cluster) -> ServicePlanner {
     planner.set_node(own_node(cluster));
     planner.set_nodes(&cluster.nodes);
     planner.set_pod_networks(cluster.pods.clone());
+    planner.set_api_servers(&cluster.api_servers);
     planner
 }
 

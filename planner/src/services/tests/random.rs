@@ -1,6 +1,7 @@
 //! Random clusters, their changes, and flows in them.
 
-use std::net::IpAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 
 use tweed_core::object::endpoint_slice::{Endpoint, EndpointSlice, SlicePort};
 use tweed_core::object::node::Node;
@@ -17,8 +18,9 @@ const SERVICES: [&str; 4] = ["a", "b", "c", "d"];
 const SLICES: [&str; 6] = ["s1", "s2", "s3", "s4", "s5", "s6"];
 const CLUSTER_IPS: [&str; 4] = ["10.96.0.1", "10.96.0.2", "10.96.0.3", "10.97.0.4"];
 const CLUSTER_IPS_V6: [&str; 3] = ["fd00:96::1", "fd00:96::2", "fd00:97::3"];
-/// Also one of a Service's, one of this Node's and one that is no address.
-const EXTERNAL: [&str; 6] = [
+/// Also one of a Service's, one of this Node's, of nobody's, and one that is no address.
+const EXTERNAL: [&str; 7] = [
+    "127.0.0.1",
     "203.0.113.1",
     "203.0.113.2",
     "2001:db8:1::1",
@@ -210,6 +212,20 @@ fn some_node(dice: &mut Dice) -> Node {
     node
 }
 
+/// Also at ports of Services, and at node ports.
+fn api_servers(dice: &mut Dice) -> BTreeSet<SocketAddr> {
+    let all = [
+        "10.96.0.1:80",
+        "10.96.0.9:53",
+        "192.0.2.1:30080",
+        "192.0.2.7:30080",
+        "203.0.113.1:80",
+        "[2001:db8:1::1]:53",
+    ];
+    let some = some(dice, &all, 2).into_iter();
+    some.map(|at| at.parse().unwrap()).collect()
+}
+
 /// The pods of this Node, which may be in one range with all others, and of another one.
 fn pods(dice: &mut Dice) -> PodNetworks {
     let own: &[&str] = match dice.chance(6) {
@@ -262,7 +278,11 @@ impl World {
         cluster.cidrs = cidrs(dice);
         cluster.nodes[0] = some_node(dice);
         cluster.pods = pods(dice);
+        cluster.api_servers = api_servers(dice);
         cluster.options.external_ips = dice.chance(2);
+        if dice.chance(3) {
+            cluster.options.load_balancer_cidrs = vec!["203.0.113.1/32".parse().unwrap()];
+        }
         let networks = ["192.0.2.0/24", "0.0.0.0/0", "::/0"];
         let networks = some(dice, &networks, 2);
         let places = &mut cluster.options.node_port_addresses;
@@ -275,7 +295,7 @@ impl World {
     /// Changes an object, and tells the planner.
     pub fn change(&mut self, dice: &mut Dice) {
         let Self { cluster, planner } = self;
-        match dice.roll(13) {
+        match dice.roll(14) {
             0..=4 => {
                 let event = change(dice, &mut cluster.slices, &SLICES, slice);
                 planner.apply_endpoint_slices(event);
@@ -295,6 +315,10 @@ impl World {
                 }
                 planner.set_node(own_node(cluster));
                 planner.set_nodes(&cluster.nodes);
+            }
+            13 => {
+                cluster.api_servers = api_servers(dice);
+                planner.set_api_servers(&cluster.api_servers);
             }
             10 => {
                 cluster.pods = pods(dice);
