@@ -4,6 +4,7 @@ mod node;
 
 use std::collections::BTreeMap;
 
+use ipnetwork::IpNetwork;
 pub(crate) use node::{NodeFixture, node};
 use tweed_core::family::Family;
 use tweed_core::object::node::Node;
@@ -32,6 +33,12 @@ impl Nodes {
             others: self.others.values().collect(),
         }
     }
+}
+
+/// The pod CIDRs that a Node claims.
+pub(crate) fn claimed(node: &Node) -> Vec<IpNetwork> {
+    let claimed = node.pod_cidrs.iter();
+    claimed.map(|cidr| cidr.parse().unwrap()).collect()
 }
 
 /// The config that the agent of Node `me` makes of these flags.

@@ -184,10 +184,13 @@ fn planner(peers: usize, workloads: usize, policies: usize) -> PolicyPlanner {
     list(std::iter::empty(), |event| {
         planner.apply_cluster_network_policies(event)
     });
-    planner.set_nodes([&Node {
-        name: "me".to_owned(),
+    let node = |name: &str| Node {
+        name: name.to_owned(),
         ..Node::default()
-    }]);
+    };
+    let (me, other) = (node("me"), node("other"));
+    let of_peers = vec!["10.0.0.0/8".parse().unwrap()];
+    planner.set_nodes([(&me, Vec::new()), (&other, of_peers)]);
     planner.set_local(records(&[]));
     planner
 }

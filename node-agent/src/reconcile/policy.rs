@@ -18,7 +18,7 @@ use tweed_core::agent_socket::message::Judge;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_nft::inet_tweed::Dropped;
-use tweed_planner::overlay::{Network, cluster::Cluster};
+use tweed_planner::overlay::{Network, OverlayPlanner, cluster::Cluster};
 use tweed_planner::policy::desired::{DIRECTIONS, Delta, Desired, Direction};
 use tweed_planner::policy::{LocalPods, PolicyKey, Step, Wants};
 
@@ -42,8 +42,8 @@ pub struct PolicyReconciler {
     wants: watch::Sender<Wants>,
     /// What it does to the node that policies are not known.
     unknown: Effect,
-    /// The Nodes that the planner was last given.
-    nodes: Option<Version>,
+    /// The Nodes that the planner was last given, and how their claims were judged.
+    nodes: Option<(Version, Version)>,
     state: TableState,
     /// Whether the table has held a plan of this run for which nothing was missing.
     complete: bool,
@@ -90,16 +90,26 @@ impl PolicyReconciler {
         index.planner.keep(self.marker.kinds());
     }
 
-    /// Gives the planner the Nodes, if they are known and have changed. Without policies
-    /// it does not need them.
-    pub fn update_nodes(&mut self, index: &mut PolicyIndex, cluster: &Cluster) {
+    /// Gives the planner the Nodes, if they are known and have changed, with the pod CIDRs
+    /// that `overlay` accepts of each: a refused one would make pods of addresses that are
+    /// not. Without policies the planner does not need them.
+    pub fn update_nodes(
+        &mut self,
+        index: &mut PolicyIndex,
+        cluster: &Cluster,
+        overlay: &OverlayPlanner,
+    ) {
+        let versions = (cluster.version(), overlay.judged());
         if !index.has_policies() {
             if self.nodes.take().is_some() {
                 index.planner.drop_nodes();
             }
-        } else if cluster.size() > 0 && self.nodes != Some(cluster.version()) {
-            self.nodes = Some(cluster.version());
-            index.planner.set_nodes(cluster.nodes());
+        } else if cluster.size() > 0 && self.nodes != Some(versions) {
+            self.nodes = Some(versions);
+            let mut cidrs = overlay.pod_cidrs(cluster);
+            let nodes = cluster.nodes();
+            let accepted = nodes.map(|node| (node, cidrs.remove(&*node.name).unwrap_or_default()));
+            index.planner.set_nodes(accepted);
         }
     }
 

@@ -154,7 +154,7 @@ impl Reconcilers {
     /// Gives the planner of policies what this machine knows, and has it plan.
     fn plan_policy(&mut self, index: &mut PolicyIndex) -> Step {
         let network = self.planner.network().map(Arc::as_ref);
-        self.policy.update_nodes(index, &self.state.read().nodes);
+        (self.policy).update_nodes(index, &self.state.read().nodes, &self.planner);
         (self.policy).update_local(index, &self.pods, network, &self.kernel);
         self.policy.plan(index, Instant::now())
     }

@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnetwork::IpNetwork;
-use tweed_core::{family::Family, problem::Problem};
+use tweed_core::{family::Family, object::node::Node, problem::Problem};
 
 use super::basis::Basis;
 use super::claims::{Rules, Verdict, judge};
@@ -50,7 +50,7 @@ pub struct Place {
 pub fn plan(config: &Config, nodes: &Snapshot<'_>, host: &HostFacts) -> Plan {
     let own = nodes.own;
     let family = local::underlay_family(config, own);
-    let rules = rules(config, family, host);
+    let rules = rules(config, own, host);
     let verdict = judge(nodes, &rules);
     let mut problems = refusal::problems(&verdict.refusals, &own.name);
     problems.extend(warning::problems(config, nodes, family, &verdict));
@@ -80,7 +80,9 @@ pub fn plan(config: &Config, nodes: &Snapshot<'_>, host: &HostFacts) -> Plan {
     }
 }
 
-fn rules<'a>(config: &'a Config, family: Option<Family>, host: &HostFacts) -> Rules<'a> {
+/// What the claims of Nodes are judged by on the machine of the Node `own`.
+pub(super) fn rules<'a>(config: &'a Config, own: &Node, host: &HostFacts) -> Rules<'a> {
+    let family = local::underlay_family(config, own);
     let mut families: BTreeSet<Family> = family.into_iter().collect();
     if !families.is_empty() && config.backend != Backend::Vxlan {
         // The gateway of a direct route has the same family as the route.

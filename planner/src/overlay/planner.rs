@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use ipnetwork::IpNetwork;
 use tweed_core::object::{Object as _, ObjectKey};
 use tweed_core::{object::node::Node, problem::Problem, version::Version};
 
+use super::claims::judge;
 use super::delta::{self, ClaimIndex, Delta};
 use super::desired::{Network, Underlay};
-use super::plan::{Place, plan};
+use super::plan::{Place, plan, rules};
 use super::{cluster::Cluster, host::HostFacts, local, syntax, warning};
 use crate::{config::Config, store::Touched};
 
@@ -49,6 +51,7 @@ pub struct OverlayPlanner {
     /// The version of the Nodes at the last update; none before that.
     planned: Option<Version>,
     host: HostFacts,
+    judged: Version,
     /// The MTU that pods had before this run of the agent, until one is planned that
     /// this machine's own network tells.
     last_pod_mtu: Option<u32>,
@@ -84,6 +87,7 @@ impl OverlayPlanner {
             unmeasured: None,
             planned: None,
             host: HostFacts::default(),
+            judged: Version::default(),
             network: None,
             version: Version::default(),
             current: false,
@@ -129,6 +133,7 @@ impl OverlayPlanner {
             return;
         }
         self.planned = Some(cluster.version());
+        self.judged.bump();
         self.list_problems = cluster.problems();
         self.nodes = cluster.size();
         let touched = cluster.take_touched();
@@ -261,6 +266,24 @@ impl OverlayPlanner {
     pub fn problems(&self) -> impl Iterator<Item = &Problem> {
         let plan = self.list_problems.iter().chain(&self.plan_problems);
         plan.chain(&self.way_problem)
+    }
+
+    /// The pod CIDRs that are accepted of each Node, here and now. Whether that has changed
+    /// say the version of the Nodes and [`Self::judged`].
+    pub fn pod_cidrs<'a>(&self, cluster: &'a Cluster) -> BTreeMap<&'a str, Vec<IpNetwork>> {
+        let snapshot = cluster.snapshot();
+        let verdict =
+            snapshot.map(|nodes| judge(&nodes, &rules(&self.config, nodes.own, &self.host)));
+        let members = verdict.map(|verdict| verdict.members).unwrap_or_default();
+        let each = members.into_iter();
+        each.map(|(name, member)| (name, member.pod_cidrs))
+            .collect()
+    }
+
+    /// Changes whenever claims may be judged otherwise: with the Nodes, and with this
+    /// machine's own network.
+    pub fn judged(&self) -> Version {
+        self.judged
     }
 
     /// The change from the network of `version` to that of now, where it is known.

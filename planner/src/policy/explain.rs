@@ -37,6 +37,21 @@ pub enum ExplainError {
         /// Its name.
         name: String,
     },
+    /// What the pod's status says is not believed.
+    #[error(
+        "pod {namespace}/{name} has no address that counts: {address} is not in the pod CIDRs of \
+         its node {node:?}, as far as they are accepted, or a younger pod has it"
+    )]
+    NotItsAddress {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// The first address in its status.
+        address: IpAddr,
+        /// `spec.nodeName`.
+        node: String,
+    },
     /// The pod has succeeded or failed: its address may be another pod's.
     #[error("pod {namespace}/{name} has ended: no policy sees it any more")]
     Ended {
@@ -178,7 +193,19 @@ impl Index {
                     name: name.clone(),
                 });
             }
-            addresses.extend(pod.addresses.iter());
+            let has = |address: &IpAddr| {
+                let other = self.pods.at(*address, &self.nodes);
+                pod.host_network || other.is_some_and(|other| std::ptr::eq(other, pod))
+            };
+            addresses.extend(pod.addresses.iter().copied().filter(has));
+            if let (true, Some(address)) = (addresses.is_empty(), pod.addresses.first()) {
+                return Err(ExplainError::NotItsAddress {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    address: *address,
+                    node: pod.node.to_string(),
+                });
+            }
         }
         if addresses.is_empty() {
             return Err(ExplainError::NoAddress {
@@ -216,8 +243,8 @@ impl Index {
             let pod = self.entry_of(local)?;
             return (!pod.host_network).then(|| self.pod_party(&local.name.name, pod));
         }
-        let (_, name) = self.pods.name_at(address)?;
-        Some(self.pod_party(name, self.pods.at(address)?))
+        let (_, name) = self.pods.name_at(address, &self.nodes)?;
+        Some(self.pod_party(name, self.pods.at(address, &self.nodes)?))
     }
 
     fn pod_party(&self, name: &str, pod: &Entry) -> PodParty {

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnetwork::IpNetwork;
 use tweed_core::object::node::Node;
 use tweed_core::object::selector::Labels;
-
-use crate::addresses::parse_cidr;
 
 /// A Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +15,8 @@ pub struct NodeEntry {
     pub labels: Arc<Labels>,
     /// `status.addresses`.
     pub addresses: BTreeSet<IpAddr>,
+    /// Its pod CIDRs, as far as they are accepted: only there its pods have addresses.
+    pod_cidrs: Vec<IpNetwork>,
     /// The first address of each of its pod CIDRs: packets of the Node itself leave with
     /// it through the overlay.
     pub overlay: BTreeSet<IpAddr>,
@@ -29,16 +30,22 @@ pub struct NodeIndex {
     /// Whether they have been set at all.
     pub complete: bool,
     touched: BTreeSet<IpAddr>,
+    /// The Nodes whose pod CIDRs are others than when they were last taken.
+    moved: BTreeSet<String>,
 }
 
 impl NodeIndex {
     /// Sets or removes a Node. True if anything changed.
-    pub fn set(&mut self, name: &str, node: Option<&Node>) -> bool {
-        let entry = node.map(entry);
+    fn set(&mut self, name: &str, entry: Option<NodeEntry>) -> bool {
         if self.nodes.get(name) == entry.as_ref() {
             return false;
         }
-        if let Some(old) = self.nodes.remove(name) {
+        let old = self.nodes.remove(name);
+        let cidrs = |entry: &Option<NodeEntry>| entry.as_ref().map(|one| one.pod_cidrs.clone());
+        if cidrs(&old).unwrap_or_default() != cidrs(&entry).unwrap_or_default() {
+            self.moved.insert(name.to_owned());
+        }
+        if let Some(old) = old {
             for address in old.addresses.union(&old.overlay) {
                 self.touched.insert(*address);
                 if let Some(names) = self.by_address.get_mut(address) {
@@ -60,10 +67,15 @@ impl NodeIndex {
         true
     }
 
-    /// Sets all Nodes. True if anything changed.
-    pub fn replace<'a>(&mut self, nodes: impl IntoIterator<Item = &'a Node>) -> bool {
-        let nodes: BTreeMap<&str, &Node> =
-            nodes.into_iter().map(|n| (n.name.as_str(), n)).collect();
+    /// Sets all Nodes, each with those of its pod CIDRs that are accepted. True if anything
+    /// changed.
+    pub fn replace<'a>(
+        &mut self,
+        nodes: impl IntoIterator<Item = (&'a Node, Vec<IpNetwork>)>,
+    ) -> bool {
+        let entries = nodes.into_iter();
+        let entries = entries.map(|(node, cidrs)| (node.name.as_str(), entry(node, cidrs)));
+        let nodes: BTreeMap<&str, NodeEntry> = entries.collect();
         let mut changed = !std::mem::replace(&mut self.complete, true);
         let gone: Vec<String> = self.nodes.keys().cloned().collect();
         for name in gone
@@ -72,8 +84,8 @@ impl NodeIndex {
         {
             changed |= self.set(name, None);
         }
-        for (name, node) in nodes {
-            changed |= self.set(name, Some(node));
+        for (name, entry) in nodes {
+            changed |= self.set(name, Some(entry));
         }
         changed
     }
@@ -82,6 +94,12 @@ impl NodeIndex {
     pub fn at(&self, address: IpAddr) -> impl Iterator<Item = (&str, &NodeEntry)> {
         let names = self.by_address.get(&address).into_iter().flatten();
         names.filter_map(|name| Some((name.as_str(), self.nodes.get(name)?)))
+    }
+
+    /// Whether a pod of the Node of this name may have an address.
+    pub fn has_pod_address(&self, name: &str, address: IpAddr) -> bool {
+        let node = self.nodes.get(name);
+        node.is_some_and(|node| node.pod_cidrs.iter().any(|cidr| cidr.contains(address)))
     }
 
     /// Every address of a Node.
@@ -93,18 +111,23 @@ impl NodeIndex {
     pub fn take_touched(&mut self) -> BTreeSet<IpAddr> {
         std::mem::take(&mut self.touched)
     }
+
+    /// The Nodes whose pods may have other addresses than when this was last asked.
+    pub fn take_moved(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.moved)
+    }
 }
 
-fn entry(node: &Node) -> NodeEntry {
+fn entry(node: &Node, pod_cidrs: Vec<IpNetwork>) -> NodeEntry {
     let addresses = node
         .addresses
         .iter()
         .filter_map(|one| one.address.parse().ok());
-    let cidrs = node.pod_cidrs.iter().filter_map(|cidr| parse_cidr(cidr));
     NodeEntry {
         labels: node.labels.clone(),
         addresses: addresses.collect(),
-        overlay: cidrs.map(|cidr| cidr.network()).collect(),
+        overlay: pod_cidrs.iter().map(IpNetwork::network).collect(),
+        pod_cidrs,
     }
 }
 
@@ -121,7 +144,7 @@ impl NodeEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{NodeFixture as _, node};
+    use crate::fixture::{NodeFixture as _, claimed, node};
 
     #[test]
     fn only_the_address_of_the_overlay_counts_as_others_of_its_node() {
@@ -131,7 +154,7 @@ mod tests {
             .internal("192.0.2.2")
             .address("ExternalIP", "203.0.113.2")
             .internal("2001:db8::2");
-        let entry = entry(&node);
+        let entry = entry(&node, claimed(&node));
         let aliases = |address: &str| -> Vec<String> {
             let aliases = entry.aliases(address.parse().unwrap());
             aliases.map(|one| one.to_string()).collect()

@@ -18,6 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
 use tweed_core::object::Event;
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::namespace::Namespace;
@@ -137,19 +138,18 @@ impl PolicyPlanner {
         self.index.cluster_policies.apply(event)
     }
 
-    /// Sets all Nodes. True if anything changed.
-    pub fn set_nodes<'a>(&mut self, nodes: impl IntoIterator<Item = &'a Node>) -> bool {
+    /// Sets all Nodes, each with those of its pod CIDRs that are accepted: an address of a
+    /// Pod counts only inside those of its Node. True if anything changed.
+    pub fn set_nodes<'a>(
+        &mut self,
+        nodes: impl IntoIterator<Item = (&'a Node, Vec<IpNetwork>)>,
+    ) -> bool {
         self.index.nodes.replace(nodes)
     }
 
     /// Forgets the Nodes; no plan is made until they are set again.
     pub fn drop_nodes(&mut self) {
         self.index.nodes = NodeIndex::default();
-    }
-
-    /// Sets one Node, or removes it. True if anything changed.
-    pub fn set_node(&mut self, name: &str, node: Option<&Node>) -> bool {
-        self.index.nodes.set(name, node)
     }
 
     /// Sets the local addresses. True if anything changed.

@@ -16,6 +16,7 @@ use tweed_core::object::pod::Pod;
 use tweed_core::object::{Event, ObjectKey};
 
 use super::labels::{Interner, Kind};
+use super::nodes::NodeIndex;
 use claims::Claims;
 pub use entry::Entry;
 use entry::entry;
@@ -63,6 +64,8 @@ pub struct PodIndex {
     scopes: BTreeMap<PodScope, Scope>,
     addresses: HashMap<IpAddr, Claims>,
     kinds: HashMap<Arc<Kind>, Vec<PodId>>,
+    /// The pods of each node that policies see.
+    nodes: HashMap<Arc<str>, BTreeSet<PodId>>,
     /// Addresses whose pod may be another one, or have other labels, than when they
     /// were last taken.
     touched: BTreeSet<IpAddr>,
@@ -140,21 +143,45 @@ impl PodIndex {
         self.entry(id)
     }
 
-    /// The pod that has an address: of several the newest that has not ended.
-    pub fn at(&self, address: IpAddr) -> Option<&Entry> {
-        let claims = self.addresses.get(&address)?.all().iter();
-        let entries = claims.filter_map(|id| self.entry(*id).map(|entry| (entry, *id)));
-        let newest = entries.max_by_key(|(entry, id)| (entry.created, *id));
-        newest.map(|(entry, _)| entry)
+    /// The pod that has an address. The kubelets say which ones pods have, and each is
+    /// believed only of what its Node may give: an address in that Node's pod CIDRs. Of
+    /// several pods the youngest that has not ended has it; where they are of one second,
+    /// UID and name decide, so that it does not depend on the order in which they became
+    /// known.
+    pub fn at(&self, address: IpAddr, nodes: &NodeIndex) -> Option<&Entry> {
+        self.id_at(address, nodes).and_then(|id| self.entry(id))
     }
 
     /// The name of the pod that has an address.
-    pub fn name_at(&self, address: IpAddr) -> Option<(&str, &str)> {
-        let entry = self.at(address)?;
-        let names = self.pods.get(&entry.kind.namespace)?;
-        let same = |id: PodId| self.entry(id).is_some_and(|one| std::ptr::eq(one, entry));
-        let found = names.iter().find(|(_, id)| same(**id));
-        found.map(|(name, _)| (&*entry.kind.namespace, &**name))
+    pub fn name_at(&self, address: IpAddr, nodes: &NodeIndex) -> Option<(&str, &str)> {
+        self.name_of(self.id_at(address, nodes)?)
+    }
+
+    fn id_at(&self, address: IpAddr, nodes: &NodeIndex) -> Option<PodId> {
+        let claims = self.addresses.get(&address)?.all().iter();
+        let entries = claims.filter_map(|id| Some((*id, self.entry(*id)?)));
+        let have = entries.filter(|(_, pod)| nodes.has_pod_address(&pod.node, address));
+        let age = |pod: &Entry| (pod.created, pod.uid);
+        let youngest = have.max_by(|(a, one), (b, other)| {
+            let by_name = || self.name_of(*a).cmp(&self.name_of(*b));
+            age(one).cmp(&age(other)).then_with(by_name)
+        });
+        youngest.map(|(id, _)| id)
+    }
+
+    /// Namespace and name of a pod. All names of the namespace are looked through.
+    fn name_of(&self, id: PodId) -> Option<(&str, &str)> {
+        let namespace = &self.entry(id)?.kind.namespace;
+        let mut names = self.pods.get(namespace)?.iter();
+        let (name, _) = names.find(|(_, one)| **one == id)?;
+        Some((namespace, name))
+    }
+
+    /// The addresses that the pods of a node say they have.
+    pub fn addresses_of_node(&self, name: &str) -> impl Iterator<Item = IpAddr> {
+        let ids = self.nodes.get(name).into_iter().flatten();
+        let entries = ids.filter_map(|id| self.entry(*id));
+        entries.flat_map(|entry| entry.addresses.iter().copied())
     }
 
     /// Every address of a pod.
@@ -335,6 +362,7 @@ impl PodIndex {
             claims.add(id);
         }
         self.kinds.entry(entry.kind.clone()).or_default().push(id);
+        self.nodes.entry(entry.node.clone()).or_default().insert(id);
     }
 
     fn unlink(&mut self, id: PodId) {
@@ -359,6 +387,12 @@ impl PodIndex {
             ids.retain(|one| *one != id);
             if ids.is_empty() {
                 self.kinds.remove(&known.entry.kind);
+            }
+        }
+        if let Some(ids) = self.nodes.get_mut(&known.entry.node) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.nodes.remove(&known.entry.node);
             }
         }
     }

@@ -1,3 +1,4 @@
+mod addresses;
 mod cases;
 mod fixture;
 mod names;

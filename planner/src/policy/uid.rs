@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 /// A hash of a UID, to be compared only. The API server and the kubelet choose UIDs, so
 /// nobody can bring about that two have the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Uid(u64);
 
 impl Uid {

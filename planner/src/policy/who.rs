@@ -53,7 +53,7 @@ impl PolicyPlanner {
         if let Some((name, _)) = index.nodes.at(address).next() {
             return Who::Node(name.to_owned());
         }
-        match index.pods.name_at(address) {
+        match index.pods.name_at(address, &index.nodes) {
             Some((namespace, name)) => Who::Pod {
                 name: Some(PodName {
                     namespace: namespace.to_owned(),

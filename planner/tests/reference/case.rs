@@ -265,8 +265,9 @@ fn pods() -> impl Strategy<Value = Vec<Pod>> {
     vec(pod, 1..=PODS).prop_map(|pods| {
         let mut made: Vec<Pod> = Vec::new();
         for (index, (namespace, labels, network, ports, finished, again)) in (0_u8..).zip(pods) {
-            let node = index % NODES;
-            let mut addresses = addresses_of(network, node, index);
+            let number = index % NODES;
+            let mut node = node_name(number);
+            let mut addresses = addresses_of(network, number, index);
             // The address of a pod that has finished may be in use by another one.
             let before = made
                 .last()
@@ -277,12 +278,13 @@ fn pods() -> impl Strategy<Value = Vec<Pod>> {
                 && network != Network::Host
             {
                 addresses.clone_from(&before.addresses);
+                node.clone_from(&before.node);
             }
             made.push(Pod {
                 namespace: namespace.to_owned(),
                 name: format!("pod-{index}"),
                 labels,
-                node: node_name(node),
+                node,
                 host_network: network == Network::Host,
                 ports,
                 addresses,

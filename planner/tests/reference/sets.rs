@@ -56,7 +56,11 @@ impl Planners {
 
 fn planner(case: &Case, node: &str) -> PolicyPlanner {
     let mut planner = PolicyPlanner::new(node);
-    planner.set_nodes(&case.nodes);
+    let nodes = case.nodes.iter().map(|node| {
+        let cidrs = node.pod_cidrs.iter().map(|cidr| cidr.parse().unwrap());
+        (node, cidrs.collect())
+    });
+    planner.set_nodes(nodes);
     let (own, others): (Vec<_>, Vec<_>) =
         case.pods.iter().cloned().partition(|pod| pod.node == node);
     let mut local = LocalPods::default();

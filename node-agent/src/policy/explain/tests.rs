@@ -19,6 +19,10 @@ fn pod(name: &str, address: &str) -> Pod {
         namespace: "shop".to_owned(),
         name: name.to_owned(),
         labels: labels(name),
+        node: match address == API {
+            true => "n2".to_owned(),
+            false => "n1".to_owned(),
+        },
         addresses: vec![address.to_owned()],
         ..Pod::default()
     }
@@ -44,6 +48,15 @@ fn node(name: &str, cidr: &str, own: &str) -> Node {
     }
 }
 
+fn set_nodes(planner: &mut PolicyPlanner) {
+    let nodes = nodes();
+    let with_cidrs = nodes.iter().map(|node| {
+        let cidrs = node.pod_cidrs.iter().map(|cidr| cidr.parse().unwrap());
+        (node, cidrs.collect())
+    });
+    planner.set_nodes(with_cidrs);
+}
+
 fn nodes() -> Vec<Node> {
     vec![
         node("n1", "10.244.1.0/24", "192.0.2.1"),
@@ -61,7 +74,7 @@ fn planner(policies: Vec<NetworkPolicy>) -> PolicyPlanner {
         }
         planner.apply_pods(&scope, Event::InitDone);
     };
-    planner.set_nodes(&nodes());
+    set_nodes(&mut planner);
     planner.apply_namespaces(Event::Init);
     planner.apply_namespaces(Event::InitApply(Namespace {
         name: "shop".to_owned(),
@@ -274,7 +287,7 @@ fn before_the_first_plan_nothing_is_said_of_policies() {
     let nothing = "the rules before decide; nothing is planned yet";
     assert_eq!(said(&planner), unknown(nothing));
     assert_eq!(unplanned(&planner), None);
-    planner.set_nodes(&nodes());
+    set_nodes(&mut planner);
     for event in [Event::Init, Event::InitApply(only_api()), Event::InitDone] {
         planner.apply_network_policies(event);
     }

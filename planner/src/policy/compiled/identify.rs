@@ -302,7 +302,7 @@ impl Compiled {
     fn content(&mut self, index: &Index, address: IpAddr) -> Option<Content> {
         let kind = match self.locals.get(&address) {
             Some(local) => local.peer().cloned(),
-            None => index.pods.at(address).map(|pod| pod.kind.clone()),
+            None => { index.pods.at(address, &index.nodes) }.map(|pod| pod.kind.clone()),
         };
         let nodes: Vec<_> = index.nodes.at(address).map(|(_, node)| node).collect();
         if kind.is_none() && nodes.is_empty() {

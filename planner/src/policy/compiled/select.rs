@@ -43,6 +43,10 @@ impl Compiled {
         let (addresses, pods) = index.pods.take_touched();
         self.pending.addresses.extend(addresses);
         self.pending.addresses.extend(index.nodes.take_touched());
+        for node in index.nodes.take_moved() {
+            let addresses = index.pods.addresses_of_node(&node);
+            self.pending.addresses.extend(addresses);
+        }
 
         let mut locals = BTreeSet::new();
         let mut left = BTreeSet::new();

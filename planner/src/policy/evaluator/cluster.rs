@@ -12,6 +12,7 @@ use tweed_core::object::pod::Pod;
 use tweed_core::object::selector::Labels;
 
 use crate::policy::end_addresses::EndAddresses;
+use crate::policy::uid::Uid;
 
 use super::{Explanation, Packet, Party, PodParty, Policies, evaluate};
 
@@ -34,9 +35,9 @@ pub enum Endpoint {
 pub struct Cluster {
     /// Namespaces.
     pub namespaces: Vec<Namespace>,
-    /// Pods; of several with one address the newest that has not ended has it.
+    /// Pods; of several with one address the youngest that has not ended has it.
     pub pods: Vec<Pod>,
-    /// Nodes.
+    /// Nodes, with the pod CIDRs that are accepted.
     pub nodes: Vec<Node>,
     /// NetworkPolicies.
     pub network_policies: Vec<NetworkPolicy>,
@@ -72,15 +73,22 @@ impl Cluster {
     pub fn party(&self, address: IpAddr) -> Party {
         let has = |pod: &&Pod| {
             let mut addresses = pod.addresses.iter();
-            !pod.finished && !pod.host_network && addresses.any(|one| one.parse() == Ok(address))
+            !pod.finished
+                && !pod.host_network
+                && addresses.any(|one| one.parse() == Ok(address))
+                && self.may_have(pod, address)
         };
-        let newest = self.pods.iter().filter(has).max_by_key(|pod| pod.created);
+        let age = |pod: &&Pod| {
+            let uid = pod.kubelet_uid().map(Uid::of);
+            (pod.created, uid, pod.namespace.clone(), pod.name.clone())
+        };
+        let youngest = self.pods.iter().filter(has).max_by_key(age);
         let mut party = Party {
             addresses: EndAddresses {
                 address,
                 aliases: Vec::new(),
             },
-            pod: newest.map(|pod| self.pod_party(pod)),
+            pod: youngest.map(|pod| self.pod_party(pod)),
             nodes: Vec::new(),
         };
         for node in &self.nodes {
@@ -102,6 +110,16 @@ impl Cluster {
             }
         }
         party
+    }
+
+    /// Whether an address is in the pod CIDRs of the pod's node.
+    fn may_have(&self, pod: &Pod, address: IpAddr) -> bool {
+        let nodes = self.nodes.iter().filter(|node| node.name == pod.node);
+        let mut cidrs = nodes.flat_map(|node| &node.pod_cidrs);
+        cidrs.any(|cidr| {
+            let cidr = cidr.parse::<IpNetwork>();
+            cidr.is_ok_and(|cidr| cidr.contains(address))
+        })
     }
 
     fn pod_party(&self, pod: &Pod) -> PodParty {

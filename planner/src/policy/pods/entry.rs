@@ -13,9 +13,11 @@ use crate::policy::uid::Uid;
 pub struct Entry {
     /// Namespace, labels and named ports.
     pub kind: Arc<Kind>,
+    /// `spec.nodeName`: of the Node whose pod CIDRs its addresses are in.
+    pub node: Arc<str>,
     /// The UID by which the kubelet knows it.
-    uid: Option<Uid>,
-    /// `metadata.creationTimestamp`; of two pods with one address the newer has it.
+    pub(super) uid: Option<Uid>,
+    /// `metadata.creationTimestamp`; of two pods with one address the younger has it.
     pub(super) created: Option<i64>,
     /// Its addresses.
     pub addresses: Box<[IpAddr]>,
@@ -49,6 +51,7 @@ pub(super) fn entry(interner: &mut Interner, pod: &Pod) -> Entry {
     addresses.dedup();
     Entry {
         kind: interner.kind(&pod.namespace, &pod.labels, &pod.ports),
+        node: interner.text(&pod.node),
         uid: pod.kubelet_uid().map(Uid::of),
         created: pod.created,
         addresses: addresses.into(),

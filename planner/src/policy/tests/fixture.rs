@@ -41,6 +41,14 @@ pub fn pod(name: &str, node: &str, address: &str, pairs: &[(&str, &str)]) -> Pod
     }
 }
 
+pub fn node(name: &str, cidr: &str) -> Node {
+    Node {
+        name: name.into(),
+        pod_cidrs: vec![cidr.into()],
+        ..Node::default()
+    }
+}
+
 pub fn tcp(port: PortMatch) -> Port {
     Port {
         protocol: "TCP".into(),

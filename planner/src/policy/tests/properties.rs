@@ -199,4 +199,18 @@ proptest! {
         fresh.planner.plan();
         prop_assert_eq!(sizes(world.planner.desired()), sizes(fresh.planner.desired()));
     }
+
+    #[test]
+    fn a_plan_does_not_depend_on_the_order_in_which_things_became_known(seed in any::<u64>()) {
+        let mut dice = Dice(seed);
+        let (mut world, _) = limited(&mut dice);
+        world.planner.plan();
+        let before = sizes(world.planner.desired());
+        for _ in 0..3 {
+            world.tell_again(&mut dice);
+            world.planner.plan();
+            agrees_with_the_evaluator(&world, &mut dice, 60);
+            prop_assert_eq!(sizes(world.planner.desired()), before);
+        }
+    }
 }

@@ -82,6 +82,8 @@ fn a_replica_that_gets_the_address_of_the_one_before_while_a_policy_waits_is_iso
 fn a_late_watch_does_not_bring_back_an_older_pod_of_the_same_name() {
     let clients = vec![pods(&[("app", "client")])];
     let mut world = world(vec![allow("one", clients, Vec::new())]);
+    world.cluster.nodes.push(node("me", "10.0.0.0/24"));
+    world.set_nodes();
     let of_a = PodScope::Namespace("a".into());
     for event in [Event::Init, Event::InitDone] {
         world.planner.apply_pods(&of_a, event);

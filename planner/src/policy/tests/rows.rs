@@ -200,9 +200,8 @@ fn row_8_exceptions_of_a_nodes_address_come_go_and_follow_the_node() {
     assert!(!reaches(&world, "10.0.1.0", 1));
     assert_eq!(world.planner.plan(), Step::Unchanged);
 
-    let mut node = world.cluster.nodes[0].clone();
-    node.addresses[0].address = "198.51.100.2".into();
-    world.planner.set_node("other", Some(&node));
+    world.cluster.nodes[0].addresses[0].address = "198.51.100.2".into();
+    world.set_nodes();
     assert!(!delta(&mut world.planner).takes_away);
     assert!(reaches(&world, "10.0.1.0", 1), "the Node has moved");
 

@@ -13,6 +13,7 @@ use tweed_core::object::{Event, Object};
 use super::random::{NAMESPACES, cluster_policy, network_policy};
 use super::walk::Flow;
 use crate::dice::Dice;
+use crate::fixture::claimed;
 use crate::policy::evaluator::{Cluster, Explanation, Packet, Policies, evaluate};
 use crate::policy::local::{LocalPod, LocalPods};
 use crate::policy::planner::PolicyPlanner;
@@ -27,6 +28,9 @@ pub const OUTSIDE: [&str; 6] = [
     "2001:db8::1",
     "2001:4860::1",
 ];
+
+/// The names of all Nodes.
+const NODES: [&str; 3] = ["me", "other", "third"];
 
 /// A cluster and what the planner of node `me` was told of it.
 pub struct World {
@@ -51,8 +55,16 @@ pub fn random_labels(dice: &mut Dice) -> Labels {
 
 /// Pod `number`: the first four are of node `me`.
 pub fn pod(dice: &mut Dice, number: usize) -> Pod {
-    let local = number < 4;
-    let subnet = usize::from(!local);
+    let node = [0, 0, 0, 0, 1, 1, 1, 2, 2, 2][number];
+    let local = node == 0;
+    let (mut subnet, mut host) = (node, number + 2);
+    if !local && dice.chance(3) {
+        // The address of another pod of its node, or one of another node.
+        (subnet, host) = match dice.chance(2) {
+            true => (node, 3 + 3 * node + dice.roll(3)),
+            false => (dice.roll(4), 2 + dice.roll(10)),
+        };
+    }
     let mut ports = Vec::new();
     for (name, numbers) in [("http", [80, 8080]), ("metrics", [443, 9100])] {
         if dice.chance(2) {
@@ -66,13 +78,14 @@ pub fn pod(dice: &mut Dice, number: usize) -> Pod {
     Pod {
         namespace: NAMESPACES[number % 3].into(),
         name: format!("pod{number}"),
-        created: Some(number as i64),
+        // Some are of one second.
+        created: (number > 5).then_some(number as i64 / 3),
         labels: random_labels(dice),
-        node: if local { "me" } else { "other" }.into(),
+        node: NODES[node].into(),
         ports,
         addresses: vec![
-            format!("10.0.{subnet}.{}", number + 2),
-            format!("fd00::{subnet}:{}", number + 2),
+            format!("10.0.{subnet}.{host}"),
+            format!("fd00::{subnet}:{host}"),
         ],
         host_network: !local && dice.chance(12),
         finished: !local && dice.chance(12),
@@ -81,17 +94,27 @@ pub fn pod(dice: &mut Dice, number: usize) -> Pod {
 }
 
 pub fn node(dice: &mut Dice, number: usize) -> Node {
+    let mut pod_cidrs = vec![
+        format!("10.0.{number}.0/28"),
+        format!("fd00::{number}:0/112"),
+    ];
+    if number > 0 && dice.chance(4) {
+        // Of one family, none, smaller, or others.
+        pod_cidrs = match dice.roll(4) {
+            0 => vec![format!("fd00::{number}:0/112")],
+            1 => Vec::new(),
+            2 => vec![format!("10.0.{number}.0/29")],
+            _ => vec!["10.0.3.0/28".into(), "fd00::3:0/112".into()],
+        };
+    }
     let address = |address: String| NodeAddress {
         kind: "InternalIP".into(),
         address,
     };
     Node {
-        name: if number == 0 { "me" } else { "other" }.into(),
+        name: NODES[number].into(),
         labels: random_labels(dice).into(),
-        pod_cidrs: vec![
-            format!("10.0.{number}.0/28"),
-            format!("fd00::{number}:0/112"),
-        ],
+        pod_cidrs,
         addresses: vec![
             address(format!("192.0.2.{}", number + 1)),
             address(format!("2001:db8::{}", number + 1)),
@@ -147,8 +170,8 @@ impl World {
         for event in list(&cluster.cluster_network_policies) {
             planner.apply_cluster_network_policies(event);
         }
-        planner.set_nodes(&cluster.nodes);
         let mut world = Self { cluster, planner };
+        world.set_nodes();
         world.set_local();
         world
     }
@@ -157,7 +180,7 @@ impl World {
         let mut cluster = Cluster {
             namespaces: (0..3).map(|number| namespace(dice, number)).collect(),
             pods: (0..10).map(|number| pod(dice, number)).collect(),
-            nodes: (0..2).map(|number| node(dice, number)).collect(),
+            nodes: (0..3).map(|number| node(dice, number)).collect(),
             ..Cluster::default()
         };
         for _ in 0..dice.roll(5) {
@@ -209,6 +232,40 @@ impl World {
         });
     }
 
+    /// Gives the planner the Nodes.
+    pub fn set_nodes(&mut self) {
+        let nodes = self.cluster.nodes.iter();
+        let nodes = nodes.map(|node| (node, claimed(node)));
+        self.planner.set_nodes(nodes);
+    }
+
+    /// Tells of each pod again, as of one that is gone and of one that has come, in random
+    /// order, and of the Nodes at any time. Nothing is another one afterwards.
+    pub fn tell_again(&mut self, dice: &mut Dice) {
+        let mut pods = self.cluster.pods.clone();
+        while !pods.is_empty() {
+            let pod = pods.remove(dice.roll(pods.len()));
+            let own = (pod.node == "me").then_some(PodScope::Own);
+            let scopes: Vec<_> = own.into_iter().chain([PodScope::All]).collect();
+            for scope in &scopes {
+                self.planner.apply_pods(scope, Event::Delete(pod.key()));
+            }
+            if dice.chance(3) {
+                self.planner.set_nodes([]);
+            }
+            if dice.chance(2) {
+                self.planner.plan();
+            }
+            for scope in &scopes {
+                self.planner.apply_pods(scope, Event::Apply(pod.clone()));
+            }
+            if dice.chance(2) {
+                self.set_nodes();
+            }
+        }
+        self.set_nodes();
+    }
+
     /// One random change of the cluster.
     pub fn change(&mut self, dice: &mut Dice) {
         match dice.roll(12) {
@@ -243,10 +300,14 @@ impl World {
                 replace(&mut self.cluster.namespaces, namespace);
             }
             7 => {
-                let number = dice.roll(2);
+                let number = dice.roll(3);
                 let node = node(dice, number);
-                self.planner.set_node(&node.name, Some(&node));
+                let goes = number > 0 && dice.chance(4);
                 replace(&mut self.cluster.nodes, node);
+                if goes {
+                    self.cluster.nodes.pop();
+                }
+                self.set_nodes();
             }
             8 => {
                 if let Some(key) = any(dice, &mut self.cluster.pods) {
@@ -259,10 +320,6 @@ impl World {
             _ => {
                 let number = dice.roll(10);
                 let mut pod = pod(dice, number);
-                if number > 6 && dice.chance(4) {
-                    // The address of another pod, before that one is seen to go.
-                    pod.addresses = vec![format!("10.0.1.{}", number + 1)];
-                }
                 let same = self.cluster.pods.iter().find(|one| one.name == pod.name);
                 if let Some(same) = same.filter(|_| dice.chance(3)) {
                     // Another pod with its name, addresses and labels, as of a StatefulSet.
@@ -297,7 +354,14 @@ impl World {
         let texts = pods
             .map(String::as_str)
             .chain(nodes.map(|one| one.address.as_str()));
-        let overlay = ["10.0.1.0", "10.0.0.0", "fd00::1:0", "10.0.1.9", "10.0.0.14"];
+        let overlay = [
+            "10.0.1.0",
+            "10.0.0.0",
+            "fd00::1:0",
+            "10.0.1.9",
+            "10.0.0.14",
+            "10.0.3.0",
+        ];
         let all = texts.chain(OUTSIDE).chain(overlay);
         all.map(|one| one.parse().unwrap()).collect()
     }
