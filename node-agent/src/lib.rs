@@ -11,11 +11,12 @@
 //! metrics, and which [`report`] passes on to Kubernetes. The plugin asks on a socket in
 //! [`serve`] when its pod is judged by the policies; [`judgements`] holds who waits.
 //! [`agent`] connects these parts, and [`program`] runs them with the resolved
-//! [`config`].
+//! [`config`]. What others ask for may use [`descriptors`] up to its share.
 
 pub mod agent;
 pub mod cli;
 pub mod config;
+pub mod descriptors;
 pub mod drop_log;
 pub mod judgements;
 pub mod kept_nodes;

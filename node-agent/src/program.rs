@@ -17,7 +17,7 @@ use crate::config::{Config, Flags, MetricsAuth, SourceConfig, host_name};
 use crate::serve::{http, metrics::Metrics, process_metrics, review::Reviewer};
 use crate::serve::{status::StatusBoard, tls::Identity, watchdog::Watchdog};
 use crate::sources::{ManifestFile, Sources};
-use crate::{logging, report::Recorder, tasks::Tasks};
+use crate::{descriptors, logging, report::Recorder, tasks::Tasks};
 
 /// How long to wait for an agent that is about to end: an upgrade may start the
 /// new one before the old one has ended.
@@ -40,6 +40,9 @@ pub fn run(flags: Flags) -> Result<()> {
     let release = version::running().context("cannot read the kernel's version")?;
     version::require("tweed-agent", version::LEAST, &release)?;
     logging::start(config.log_format, &config.log_level)?;
+    if let Err(error) = descriptors::raise_limit() {
+        tracing::warn!(%error, "cannot raise the limit of open files; it stays as it is");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

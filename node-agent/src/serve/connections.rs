@@ -7,11 +7,16 @@
 //! the oldest connection is the one that is most likely held open on purpose.
 //! Behind one address may be both, since a node masquerades what its pods send to
 //! other nodes.
+//!
+//! A connection that is to be closed has its file descriptor for a moment more. So each
+//! needs a slot before it is accepted, and however many come at once, there are never more
+//! than the limit and one.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{io, time::Duration};
+use std::{io, task::Poll, time::Duration};
 
 use axum::Router;
 use hyper::server::conn::http1;
@@ -19,10 +24,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::tls::Identity;
+use crate::descriptors::Shares;
 
 /// The limits of one listener, or of several together.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +52,14 @@ pub(super) const LIMITS: Limits = Limits {
     header_read_timeout: Duration::from_secs(2),
     max_lifetime: Duration::from_secs(10),
 };
+
+/// The same, but no more connections than there are file descriptors for.
+pub(super) fn limits() -> Limits {
+    Limits {
+        total: Shares::of_process().page_connections,
+        ..LIMITS
+    }
+}
 
 /// Maximum size of a request's header, and so of what a client makes the agent
 /// keep in memory.
@@ -97,9 +112,13 @@ pub(super) async fn serve(listener: TcpListener, service: Service) -> io::Error 
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => if service.answers(&stream) {
-                    let task = tasks.spawn(connection(stream, service.clone()));
+            accepted = service.pool.accept(&listener) => match accepted {
+                Ok((slot, stream, peer)) => if service.answers(&stream) {
+                    let service_there = service.clone();
+                    let task = tasks.spawn(async move {
+                        connection(stream, service_there).await;
+                        drop(slot);
+                    });
                     service.pool.add(Source::new(port, peer), task);
                 },
                 Err(error) if is_of_the_client(&error) => {}
@@ -112,11 +131,43 @@ pub(super) async fn serve(listener: TcpListener, service: Service) -> io::Error 
 
 /// The open connections of one listener, or of several. Clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct Pool(Arc<Mutex<Connections<AbortHandle>>>);
+pub(super) struct Pool {
+    open: Arc<Mutex<Connections<AbortHandle>>>,
+    /// One for each connection, and one more: for it another one is closed.
+    slots: Arc<Semaphore>,
+}
 
 impl Pool {
     pub(super) fn new(limits: Limits) -> Self {
-        Self(Arc::new(Mutex::new(Connections::new(limits))))
+        Self {
+            open: Arc::new(Mutex::new(Connections::new(limits))),
+            slots: Arc::new(Semaphore::new(limits.total + 1)),
+        }
+    }
+
+    /// The next connection of a listener, and its slot. No slot is kept while nobody
+    /// connects: there are more listeners than slots.
+    async fn accept(
+        &self,
+        listener: &TcpListener,
+    ) -> io::Result<(OwnedSemaphorePermit, TcpStream, SocketAddr)> {
+        loop {
+            // The semaphore is never closed.
+            let mut slot = Arc::clone(&self.slots).acquire_owned().await.ok();
+            let accepted = poll_fn(|cx| {
+                let free = || Arc::clone(&self.slots).try_acquire_owned().ok();
+                let Some(slot) = slot.take().or_else(free) else {
+                    return Poll::Ready(None);
+                };
+                listener
+                    .poll_accept(cx)
+                    .map(|accepted| Some((slot, accepted)))
+            });
+            if let Some((slot, accepted)) = accepted.await {
+                let (stream, peer) = accepted?;
+                return Ok((slot, stream, peer));
+            }
+        }
     }
 
     /// Adds a connection, and closes the one that is too many.
@@ -134,7 +185,7 @@ impl Pool {
 
     fn open(&self) -> MutexGuard<'_, Connections<AbortHandle>> {
         // Nothing can panic between two changes that belong together.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,6 +12,7 @@
 mod churn;
 mod conflicts;
 mod cost;
+mod descriptors;
 mod families;
 mod files;
 mod leftovers;

@@ -81,7 +81,7 @@ fn endpoint(node: &str, annotations: &str) -> String {
 }
 
 /// The answer to a request; empty if nobody gives one.
-fn get(addr: &str, path: &str) -> String {
+pub fn get(addr: &str, path: &str) -> String {
     let answer = || {
         let mut stream = TcpStream::connect(addr)?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;

@@ -26,6 +26,7 @@ use tweed_core::agent_socket::service::Where;
 use tweed_core::agent_socket::why::Why;
 use tweed_core::object::node::Node;
 
+use crate::descriptors::Shares;
 use crate::judgements::Verdict;
 use crate::policy::{explain, index::PolicyIndex};
 use crate::services;
@@ -33,9 +34,6 @@ use crate::state::State;
 
 pub use listener::AgentSocket;
 
-/// Maximum number of connections. Others wait in the kernel's queue until one ends. A
-/// node has fewer pods that are added at once.
-const MAX_CONNECTIONS: usize = 512;
 /// Maximum time until a client has sent its request, and has taken its answer: they
 /// are on this machine.
 const TRANSFER_LIMIT: Duration = Duration::from_secs(2);
@@ -56,7 +54,10 @@ const SERVICES_OFF: &str = "Services are not served by this agent: --services of
 /// Answers requests until `stop` is cancelled, then removes the socket. One that others
 /// have removed or replaced is made anew.
 pub async fn run(mut socket: AgentSocket, state: Arc<State>, stop: CancellationToken) {
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    // Others wait in the kernel's queue until one ends. A node has fewer pods that are
+    // added at once, unless it has few descriptors.
+    let connections = Shares::of_process().agent_socket_connections;
+    let permits = Arc::new(Semaphore::new(connections));
     let questions = Questions::default();
     let mut not_made = None;
     let mut tasks = JoinSet::new();

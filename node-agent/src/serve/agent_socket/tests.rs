@@ -178,7 +178,8 @@ async fn questions_are_bounded_and_no_pod_waits_for_them() {
     let too_many = "16 others ask at this moment: ask again";
     let mut asked: JoinSet<String> = JoinSet::new();
     let path = agent.path().join(AGENT_SOCKET);
-    for _ in 0..MAX_CONNECTIONS {
+    let connections = Shares::of_process().agent_socket_connections;
+    for _ in 0..connections {
         let (path, line) = (path.clone(), line.clone());
         asked.spawn(async move {
             let mut stream = UnixStream::connect(path).await.unwrap();
@@ -188,7 +189,7 @@ async fn questions_are_bounded_and_no_pod_waits_for_them() {
             received
         });
     }
-    for _ in MAX_QUESTIONS..MAX_CONNECTIONS {
+    for _ in MAX_QUESTIONS..connections {
         let answer = timeout(LONG, asked.join_next()).await.unwrap();
         let answer = answer.unwrap().unwrap();
         assert!(answer.contains(too_many), "{answer}");

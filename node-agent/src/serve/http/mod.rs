@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 
-use super::connections::{LIMITS, Limits, Service};
+use super::connections::{Limits, Service, limits};
 use super::listener::{RETRY, listen};
 use super::status::{Reporter, StatusBoard};
 use super::{exposition::Format, metrics::Metrics};
@@ -56,7 +56,7 @@ pub async fn run(
 ) {
     tokio::select! {
         () = stop.cancelled() => {}
-        () = listen_on(addresses, sources, guard, RETRY, LIMITS) => {}
+        () = listen_on(addresses, sources, guard, RETRY, limits()) => {}
     }
 }
 

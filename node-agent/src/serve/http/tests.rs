@@ -2,7 +2,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::*;
-use crate::serve::connections::serve;
+use crate::serve::connections::{LIMITS, serve};
 use crate::serve::metrics::RangeUse;
 use crate::serve::testing::{block_on, get, get_with};
 

@@ -5,11 +5,15 @@
 //! There is one listener for each port, on all addresses; it answers at those that have
 //! node ports and at those of load balancers, which some of them ask at. So a new address
 //! is served at once, and other addresses are not.
+//!
+//! Whoever may create Services can have a listener for each, so there are no more than
+//! there are file descriptors for ([`crate::descriptors`]). Which ones they are follows
+//! from the Services alone: it is the same on every node and after a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::panic::resume_unwind;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
@@ -23,10 +27,11 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_planner::services::Desired;
-use tweed_planner::services::desired::{HealthCheck, Span};
+use tweed_planner::services::desired::{HealthCheck, ServiceName, Span};
 
 use super::proxy_health::{is_running, json};
 use super::sync::ServiceSync;
+use crate::descriptors::Shares;
 use crate::serve::connections::{AnswersAt, Limits, Pool, Service};
 use crate::serve::listener::{RETRY, listen};
 use crate::serve::metrics::Metrics;
@@ -37,12 +42,14 @@ const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-we
 
 /// The limits of all ports together. Load balancers ask each port from a few addresses,
 /// every few seconds.
-const LIMITS: Limits = Limits {
-    per_source: 4,
-    total: 256,
-    header_read_timeout: Duration::from_secs(2),
-    max_lifetime: Duration::from_secs(10),
-};
+fn limits(shares: &Shares) -> Limits {
+    Limits {
+        per_source: 4,
+        total: shares.health_check_connections,
+        header_read_timeout: Duration::from_secs(2),
+        max_lifetime: Duration::from_secs(10),
+    }
+}
 
 /// What is answered, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -72,6 +79,22 @@ impl HealthChecks {
         self.checks == desired.health_checks
             && self.networks == desired.node_port_networks
             && self.balancers == desired.node_port_exceptions
+    }
+
+    /// The ports that are listened on, if these are so many at most: of each namespace the
+    /// first one, then of each the second, and so on. So no namespace takes them all.
+    fn listened(&self, most: usize) -> BTreeSet<u16> {
+        if self.checks.len() <= most {
+            return self.checks.keys().copied().collect();
+        }
+        let mut of_namespace: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut turns = BTreeSet::new();
+        for (port, check) in &self.checks {
+            let turn = of_namespace.entry(&check.service.namespace).or_default();
+            *turn += 1;
+            turns.insert((*turn, *port));
+        }
+        turns.into_iter().take(most).map(|(_, port)| port).collect()
     }
 
     fn answer_at(&self, ip: IpAddr) -> bool {
@@ -111,22 +134,26 @@ impl Sources {
 pub async fn run(sources: Sources, stop: CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => {}
-        () = serve_all(sources, RETRY) => {}
+        () = serve_all(sources, RETRY, Shares::of_process()) => {}
     }
 }
 
-async fn serve_all(sources: Sources, retry: Duration) {
+async fn serve_all(sources: Sources, retry: Duration, shares: Shares) {
     let mut servers = Servers {
         failures: Arc::new(Failures::new(&sources.board)),
-        pool: Pool::new(LIMITS),
+        pool: Pool::new(limits(&shares)),
         running: BTreeMap::new(),
         tasks: JoinSet::new(),
         retry,
     };
     let mut latest = sources.latest.clone();
     loop {
-        let ports: BTreeSet<u16> = latest.borrow_and_update().checks.keys().copied().collect();
-        servers.set(&ports, &sources);
+        let checks = Arc::clone(&latest.borrow_and_update());
+        let ports = checks.listened(shares.health_checks);
+        servers.set(&ports, &sources).await;
+        servers
+            .failures
+            .set_left_out(left_out(&checks, &ports, &shares));
         tokio::select! {
             changed = latest.changed() => if changed.is_err() {
                 // The reconciler has ended, and with it the agent is about to.
@@ -153,11 +180,16 @@ struct Servers {
 impl Servers {
     /// Starts and ends servers, so that these ports have one each. Those that have one
     /// keep it.
-    fn set(&mut self, ports: &BTreeSet<u16>, sources: &Sources) {
+    async fn set(&mut self, ports: &BTreeSet<u16>, sources: &Sources) {
         let gone = self.running.extract_if(.., |port, _| !ports.contains(port));
-        for (port, server) in gone {
+        let gone: Vec<_> = gone.collect();
+        for (port, server) in &gone {
             server.abort();
-            self.failures.set(port, None);
+            self.failures.set(*port, None);
+        }
+        // Their descriptors are for those that come.
+        while gone.iter().any(|(_, server)| !server.is_finished()) {
+            tokio::task::yield_now().await;
         }
         for port in ports {
             if !self.running.contains_key(port) {
@@ -190,31 +222,81 @@ impl Servers {
 
 /// Maximum number of ports with a problem of their own.
 const MAX_SHOWN: usize = 20;
+/// Maximum number of Services that are named of those without a listener.
+const MAX_NAMED: usize = 3;
+
+/// The problem of the health checks that are not listened for, if there are any.
+fn left_out(checks: &HealthChecks, listened: &BTreeSet<u16>, shares: &Shares) -> Option<Problem> {
+    let checks = checks.checks.iter();
+    let rest: Vec<_> = checks
+        .filter(|(port, _)| !listened.contains(port))
+        .collect();
+    let named = rest.iter().take(MAX_NAMED).map(|(port, check)| {
+        let ServiceName { namespace, name } = &check.service;
+        format!("{namespace}/{name} ({port})")
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = match rest.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let (count, limit) = (rest.len(), shares.limit);
+    let message = format!(
+        "cannot listen on the healthCheckNodePort of {count} Services, as the agent may have only {limit} files open: {named}{more}"
+    );
+    let problem = Problem::new(ProblemKind::ServiceHealthPort, "open files", message);
+    let cure = "raise the hard limit of open files of the agent (LimitNOFILE in its systemd unit, or that of the container runtime) and restart it, or have fewer Services with externalTrafficPolicy: Local; until then their load balancers count this node as one without endpoints";
+    (count > 0).then(|| problem.with_cure(cure))
+}
 
 /// The ports that cannot be listened on, and why.
 struct Failures {
     board: Arc<StatusBoard>,
-    by_port: Mutex<BTreeMap<u16, String>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_port: BTreeMap<u16, String>,
+    left_out: Option<Problem>,
 }
 
 impl Failures {
     fn new(board: &Arc<StatusBoard>) -> Self {
         Self {
             board: Arc::clone(board),
-            by_port: Mutex::default(),
+            known: Mutex::default(),
         }
     }
 
     fn set(&self, port: u16, failure: Option<io::Error>) {
-        let mut by_port = self.by_port.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known();
         let failure = failure.map(|error| error.to_string());
-        if by_port.get(&port) == failure.as_ref() {
+        if known.by_port.get(&port) == failure.as_ref() {
             return;
         }
         match failure {
-            Some(error) => by_port.insert(port, error),
-            None => by_port.remove(&port),
+            Some(error) => known.by_port.insert(port, error),
+            None => known.by_port.remove(&port),
         };
+        self.report(&known);
+    }
+
+    fn set_left_out(&self, left_out: Option<Problem>) {
+        let mut known = self.known();
+        if known.left_out != left_out {
+            known.left_out = left_out;
+            self.report(&known);
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Called under the lock, so that of two reports the later one comes last.
+    fn report(&self, known: &Known) {
+        let Known { by_port, left_out } = known;
         let problem = |port: String, message| {
             let message = format!("cannot listen on the healthCheckNodePort {message}");
             Problem::new(ProblemKind::ServiceHealthPort, port, message)
@@ -227,8 +309,7 @@ impl Failures {
         let more = by_port.len().saturating_sub(MAX_SHOWN);
         let more =
             (more > 0).then(|| problem("others".to_owned(), format!("of {more} more Services")));
-        let problems = shown.chain(more).collect();
-        // Under the lock, so that of two reports the later one comes last.
+        let problems = shown.chain(more).chain(left_out.clone()).collect();
         self.board
             .report(Reporter::ServiceHealthPorts, problems, Instant::now());
     }

@@ -23,7 +23,7 @@ use tweed_diagnosis::service_proxy::METRICS_PORT;
 use tweed_watch::client::timestamp;
 
 use super::sync::ServiceSync;
-use crate::serve::connections::{LIMITS, Service};
+use crate::serve::connections::{Service, limits};
 use crate::serve::exposition::Format;
 use crate::serve::http::{exposition, reporter};
 use crate::serve::listener::{RETRY, listen};
@@ -80,9 +80,9 @@ impl fmt::Debug for Sources {
 /// reports that on the board and tries again.
 pub async fn run(addresses: Addresses, sources: Sources, stop: CancellationToken) {
     let board = Arc::clone(&sources.board);
-    let metrics = Service::new(metrics_app(&sources.sync), LIMITS);
+    let metrics = Service::new(metrics_app(&sources.sync), limits());
     let kube_proxy = sources.kube_proxy.clone();
-    let health = Service::new(health_app(sources), LIMITS);
+    let health = Service::new(health_app(sources), limits());
     let health_report = reporter(
         &board,
         Reporter::ServicesHealth,

@@ -7,7 +7,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tweed_planner::services::WithoutLocal;
-use tweed_planner::services::desired::ServiceName;
 
 use super::*;
 use crate::serve::testing::{block_on, get};
@@ -69,6 +68,11 @@ impl Fixture {
 
 /// Runs `test` beside the servers, at most for a minute.
 fn with_servers<F: Future<Output = ()>>(test: impl FnOnce(Fixture) -> F) {
+    with_shares(Shares::of(4096), test);
+}
+
+/// The same with these shares of the file descriptors.
+fn with_shares<F: Future<Output = ()>>(shares: Shares, test: impl FnOnce(Fixture) -> F) {
     let (checks, latest) = watch::channel(Arc::default());
     let sync = Arc::new(ServiceSync::new(SystemTime::now()));
     let board = Arc::new(StatusBoard::new(Instant::now()));
@@ -84,7 +88,7 @@ fn with_servers<F: Future<Output = ()>>(test: impl FnOnce(Fixture) -> F) {
     };
     block_on(async {
         tokio::select! {
-            () = serve_all(sources, Duration::from_millis(1)) => panic!("it ended"),
+            () = serve_all(sources, Duration::from_millis(1), shares) => panic!("it ended"),
             tested = timeout(Duration::from_secs(60), test(fixture)) => tested.unwrap(),
         }
     });
@@ -332,4 +336,67 @@ fn many_ports_that_are_taken_are_few_problems_and_the_same_failure_is_no_news() 
         shown().into_keys().collect::<Vec<_>>(),
         ["21", "22", "23", "24", "25"]
     );
+}
+
+#[test]
+fn of_too_many_ports_each_namespace_has_the_first_ones() {
+    let check = |(port, namespace): (u16, &str)| {
+        let service = ServiceName {
+            namespace: namespace.into(),
+            name: "web".into(),
+        };
+        let local_endpoints = 0;
+        let check = HealthCheck {
+            service,
+            local_endpoints,
+        };
+        (port, check)
+    };
+    let ports = [(1, "a"), (2, "a"), (3, "a"), (4, "a"), (5, "b"), (6, "b")];
+    let checks = HealthChecks {
+        checks: ports.into_iter().map(check).collect(),
+        ..HealthChecks::default()
+    };
+    for (most, expected) in [
+        (0, vec![]),
+        (1, vec![1]),
+        (2, vec![1, 5]),
+        (3, vec![1, 2, 5]),
+        (5, vec![1, 2, 3, 5, 6]),
+        (6, vec![1, 2, 3, 4, 5, 6]),
+    ] {
+        let listened = checks.listened(most);
+        assert_eq!(listened.into_iter().collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn a_port_without_a_listener_is_named_and_listened_on_once_there_is_room() {
+    let shares = Shares {
+        health_checks: 1,
+        ..Shares::of(4096)
+    };
+    with_shares(shares, |fixture| async move {
+        let mut ports = [free_port().await, free_port().await, free_port().await];
+        ports.sort_unstable();
+        let [first, second, third] = ports;
+        fixture.set(&[(second, 1), (third, 1)]);
+        assert_ne!(ask(connect((NODE, second)).await).await, "");
+        assert_eq!(fixture.problems(), ["open files"]);
+        TcpStream::connect((NODE, third)).await.unwrap_err();
+        // One that sorts before it has the place.
+        fixture.set(&[(first, 1), (second, 1), (third, 1)]);
+        assert_ne!(ask(connect((NODE, first)).await).await, "");
+        TcpStream::connect((NODE, second)).await.unwrap_err();
+        let problems = fixture.board.status(Instant::now()).problems;
+        let said = problems.iter().map(|one| one.message.clone());
+        let said = said.collect::<Vec<_>>().join("\n");
+        let expected = format!(
+            "of 2 Services, as the agent may have only 4096 files open: shop/web ({second}), shop/web ({third})"
+        );
+        assert!(said.contains(&expected), "{said}");
+        fixture.set(&[(third, 1)]);
+        assert_ne!(ask(connect((NODE, third)).await).await, "");
+        assert!(fixture.problems().is_empty());
+    });
 }

@@ -65,9 +65,9 @@ fn with_servers<F: Future<Output = ()>>(test: impl FnOnce(Server) -> F) {
             eligible,
             sync,
         };
-        let metrics_app = Service::new(metrics_app(&server.sync), LIMITS);
+        let metrics_app = Service::new(metrics_app(&server.sync), limits());
         tokio::select! {
-            error = serve(health, Service::new(health_app(sources), LIMITS)) => panic!("{error}"),
+            error = serve(health, Service::new(health_app(sources), limits())) => panic!("{error}"),
             error = serve(metrics, metrics_app) => panic!("{error}"),
             () = test(server) => {}
         }
@@ -251,7 +251,7 @@ fn kube_proxy_gets_its_port_while_its_rules_are_there() {
         let addr = free.local_addr().unwrap();
         let (by, kind) = (Reporter::ServicesMetrics, ProblemKind::ServicesMetricsAddr);
         let report = reporter(&board, by, kind, addr);
-        let service = Service::new(app, LIMITS);
+        let service = Service::new(app, limits());
         let test = async {
             drop(free);
             // The other future has its turn before this one is woken.
