@@ -31,6 +31,7 @@ mod ready;
 #[cfg(test)]
 #[path = "../../core/tests/common/script.rs"]
 mod script;
+mod tweed;
 mod verbs;
 
-pub use plugin::Tweed;
+pub use tweed::Tweed;

@@ -12,8 +12,8 @@ use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Store, StoreError};
 
 use super::failures::Failures;
 use crate::datapath::Datapath;
-use crate::plugin::warn_of_other_ipam;
-use crate::{Tweed, config::Place, delegate::Delegate};
+use crate::tweed::{Tweed, warn_of_other_ipam};
+use crate::{config::Place, delegate::Delegate};
 
 /// Detaches a container. It continues after a failure, with three exceptions: an
 /// address whose link could not be put out of use is not freed; a record stays while
