@@ -16,7 +16,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use super::reading::{self, Loaded};
+use super::load::{Loaded, load};
+use super::reading;
 use super::{ATTACHMENTS, BOOT_ID, Store, StoreError};
 use crate::record::{Record, State};
 use tweed_core::uptime::is_older_than_boot;
@@ -92,7 +93,7 @@ impl Store {
             let Some(id) = name.to_str().filter(|name| reading::is_id(name)) else {
                 continue;
             };
-            match reading::load(self, id) {
+            match load(self, id) {
                 Loaded::Record(record) if record.boot_id == here => return Ok(None),
                 Loaded::Record(record) if self.is_in_use(&record) => {
                     return Ok(Some(record.boot_id));

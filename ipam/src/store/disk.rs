@@ -4,16 +4,15 @@
 //! which a crash could leave something. Tests replace it by a disk that stops at a
 //! chosen step.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use std::{ffi::OsString, fmt};
 
-use nix::fcntl::OFlag;
-
 use super::lock::{self, Mode};
+use super::open::options;
 
 /// Longest file that the store reads, in bytes. A record has about 600.
 pub const READ_MAX: u64 = 64 * 1024;
@@ -206,15 +205,6 @@ impl Disk for LocalDisk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
     }
-}
-
-/// How every file of the store is opened: NONBLOCK, as opening a FIFO would
-/// otherwise wait for a writer.
-pub(super) fn options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    options.mode(0o600).custom_flags(flags.bits());
-    options
 }
 
 fn create(path: &Path) -> io::Result<File> {

@@ -10,13 +10,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::time::{Duration, Instant};
 use std::{ops::Deref, path::Path};
 
-use super::disk::{self, READ_MAX};
-use super::{LOCK, Locked, Store, StoreError, lock};
+use super::disk::READ_MAX;
+use super::open::options;
+use super::{Store, StoreError, lock};
 use crate::record::{Made, Record, State};
-use tweed_core::attachment::Attachment;
 
 /// A record that says that this process is working on the attachment, and the lock
 /// that proves it, which is released on drop.
@@ -24,7 +23,7 @@ use tweed_core::attachment::Attachment;
 #[must_use = "when it is dropped, other processes regard the ADD or DEL as interrupted"]
 pub struct Held {
     record: Record,
-    file: File,
+    pub(super) file: File,
 }
 
 impl Held {
@@ -73,68 +72,6 @@ impl Store {
             State::Deleting => true,
         }
     }
-
-    /// Takes the lock and completes an ADD, as [`Locked::mark_live`]. Neither boot ID
-    /// nor record is read again: `held` proves that this process wrote the record in
-    /// this boot, and it has not been replaced while its name leads to the same file.
-    ///
-    /// # Errors
-    /// As [`Store::lock`] and [`Locked::mark_live`].
-    pub fn mark_live(&self, held: &Held, wait: Duration) -> Result<Record, StoreError> {
-        let file = lock::take(&self.path(LOCK), wait, lock::Purpose::Add)?;
-        let path = self.record_path(&held.attachment().id());
-        if lock::is_at(&held.file, &path).map_err(StoreError::io("look up", path))? {
-            Locked::resume(self, held.boot_id.clone(), file).write_live(held)
-        } else {
-            Locked::begin(self, file)?.mark_live(held)
-        }
-    }
-
-    /// As [`Store::lock_existing`], after no other process works on `attachment`.
-    ///
-    /// # Errors
-    /// As [`Store::lock`]; [`StoreError::AddInProgress`],
-    /// [`StoreError::DelInProgress`] when one still does after `wait`.
-    pub fn lock_idle(
-        &self,
-        attachment: &Attachment,
-        wait: Duration,
-    ) -> Result<Option<Locked<'_>>, StoreError> {
-        let deadline = Instant::now() + wait;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let Some(locked) = self.lock_existing(left)? else {
-                return Ok(None);
-            };
-            let busy = match locked.read(attachment) {
-                Ok(Some(record))
-                    if record.held
-                        && record.state != State::Live
-                        && !self.is_abandoned(&record) =>
-                {
-                    record
-                }
-                // The caller handles a record that cannot be read. No process works
-                // on a live record, whatever its `held` says.
-                _ => return Ok(Some(locked)),
-            };
-            // The process that works on it needs the lock to finish.
-            drop(locked);
-            let path = self.record_path(&attachment.id());
-            let file = match disk::options().read(true).open(&path) {
-                Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(StoreError::io("open", path)(error)),
-            };
-            let is_released = lock::wait_for(&file, lock::Mode::Shared, deadline)
-                .map_err(StoreError::io("lock", path))?;
-            // The deadline also ends the wait for a record that is never released
-            // although its lock can be taken.
-            if !is_released || Instant::now() >= deadline {
-                return Err(in_progress(&busy));
-            }
-        }
-    }
 }
 
 /// The error for a record on which another process works.
@@ -151,7 +88,7 @@ pub(super) fn in_progress(record: &Record) -> StoreError {
 
 /// Whether the file at `path` is `record`, and no process holds its lock.
 fn is_released(path: &Path, record: &Record) -> io::Result<bool> {
-    let file = disk::options().read(true).open(path)?;
+    let file = options().read(true).open(path)?;
     // Shared, so that two processes that test the lock at the same time do not take
     // each other for the owner.
     match file.try_lock_shared() {

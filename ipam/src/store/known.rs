@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use super::Store;
-use super::reading::{Loaded, load};
+use super::load::{Loaded, load};
 
 /// Longer than the clock of any file system stands still.
 pub const CLOCK_TICK: Duration = Duration::from_millis(50);

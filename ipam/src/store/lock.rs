@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 use std::{io, path::Path};
 
-use super::{StoreError, alarm::Alarm, disk};
+use super::{StoreError, alarm::Alarm, open::options};
 
 /// Which other locks a lock excludes.
 #[derive(Debug, Clone, Copy)]
@@ -29,13 +29,13 @@ pub(super) enum Purpose {
 /// Opens the file of a lock. One that exists needs no space; it is created if it
 /// does not.
 fn open(path: &Path, purpose: Purpose) -> io::Result<File> {
-    let mut options = disk::options();
-    options.read(true).write(true).create(true).truncate(false);
-    match options.open(path) {
+    let mut how = options();
+    how.read(true).write(true).create(true).truncate(false);
+    match how.open(path) {
         Err(error)
             if purpose == Purpose::Free && error.kind() == io::ErrorKind::ReadOnlyFilesystem =>
         {
-            disk::options().read(true).open(path)
+            options().read(true).open(path)
         }
         opened => opened,
     }

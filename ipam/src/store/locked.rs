@@ -1,12 +1,14 @@
 //! Changes of the store, which need its lock.
 
+use std::time::{Duration, Instant};
 use std::{collections::HashSet, fmt, fs::File, io, net::IpAddr};
 
 use ipnetwork::IpNetwork;
 
-use super::held::{self, Held};
-use super::reading::{self, Loaded};
-use super::{ATTACHMENTS, BOOT_ID, Store, StoreError, seed::Seed};
+use super::held::{self, Held, in_progress};
+use super::load::{Loaded, load};
+use super::{ATTACHMENTS, BOOT_ID, LOCK, Store, StoreError};
+use super::{lock, open::options, reading, seed::Seed};
 use crate::record::{Record, State};
 use tweed_core::attachment::Attachment;
 
@@ -92,7 +94,7 @@ impl<'s> Locked<'s> {
             let Some(id) = name.to_str().filter(|name| reading::is_id(name)) else {
                 continue;
             };
-            let is_void = match reading::load(self.store, id) {
+            let is_void = match load(self.store, id) {
                 Loaded::Missing => continue,
                 Loaded::Record(record) => {
                     record.boot_id != self.boot_id && !self.store.is_in_use(&record)
@@ -181,7 +183,7 @@ impl<'s> Locked<'s> {
         let Some(id) = self.store.claimed_by(address)? else {
             return Ok(());
         };
-        match reading::load(self.store, &id) {
+        match load(self.store, &id) {
             Loaded::Record(record) if record.ipam.is_some() => {
                 self.remove(&self.store.claim_path(address))
             }
@@ -275,7 +277,7 @@ impl<'s> Locked<'s> {
     /// # Errors
     /// [`StoreError::Io`].
     pub(crate) fn free_id(&mut self, id: &str) -> Result<Option<Freed>, StoreError> {
-        let (record, listed) = match reading::load(self.store, id) {
+        let (record, listed) = match load(self.store, id) {
             Loaded::Missing => match self.store.claims_of(id)? {
                 none if none.is_empty() => return Ok(None),
                 // Somebody has removed the record while its pod was there.
@@ -355,5 +357,69 @@ impl<'s> Locked<'s> {
         }
         self.free(attachment)?;
         Ok(())
+    }
+}
+
+impl Store {
+    /// Takes the lock and completes an ADD, as [`Locked::mark_live`]. Neither boot ID
+    /// nor record is read again: `held` proves that this process wrote the record in
+    /// this boot, and it has not been replaced while its name leads to the same file.
+    ///
+    /// # Errors
+    /// As [`Store::lock`] and [`Locked::mark_live`].
+    pub fn mark_live(&self, held: &Held, wait: Duration) -> Result<Record, StoreError> {
+        let file = lock::take(&self.path(LOCK), wait, lock::Purpose::Add)?;
+        let path = self.record_path(&held.attachment().id());
+        if lock::is_at(&held.file, &path).map_err(StoreError::io("look up", path))? {
+            Locked::resume(self, held.boot_id.clone(), file).write_live(held)
+        } else {
+            Locked::begin(self, file)?.mark_live(held)
+        }
+    }
+
+    /// As [`Store::lock_existing`], after no other process works on `attachment`.
+    ///
+    /// # Errors
+    /// As [`Store::lock`]; [`StoreError::AddInProgress`],
+    /// [`StoreError::DelInProgress`] when one still does after `wait`.
+    pub fn lock_idle(
+        &self,
+        attachment: &Attachment,
+        wait: Duration,
+    ) -> Result<Option<Locked<'_>>, StoreError> {
+        let deadline = Instant::now() + wait;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Some(locked) = self.lock_existing(left)? else {
+                return Ok(None);
+            };
+            let busy = match locked.read(attachment) {
+                Ok(Some(record))
+                    if record.held
+                        && record.state != State::Live
+                        && !self.is_abandoned(&record) =>
+                {
+                    record
+                }
+                // The caller handles a record that cannot be read. No process works
+                // on a live record, whatever its `held` says.
+                _ => return Ok(Some(locked)),
+            };
+            // The process that works on it needs the lock to finish.
+            drop(locked);
+            let path = self.record_path(&attachment.id());
+            let file = match options().read(true).open(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(StoreError::io("open", path)(error)),
+            };
+            let is_released = lock::wait_for(&file, lock::Mode::Shared, deadline)
+                .map_err(StoreError::io("lock", path))?;
+            // The deadline also ends the wait for a record that is never released
+            // although its lock can be taken.
+            if !is_released || Instant::now() >= deadline {
+                return Err(in_progress(&busy));
+            }
+        }
     }
 }

@@ -36,8 +36,10 @@ mod error;
 mod held;
 mod host_local;
 mod known;
+mod load;
 mod lock;
 mod locked;
+mod open;
 mod reading;
 mod reserve;
 mod seed;
@@ -205,15 +207,15 @@ impl Store {
 
     fn read_any_boot(&self, attachment: &Attachment) -> Result<Option<Record>, StoreError> {
         let id = attachment.id();
-        match reading::load(self, &id) {
-            reading::Loaded::Missing => Ok(None),
-            reading::Loaded::Record(record) => Ok(Some(*record)),
-            reading::Loaded::Damaged(why) => Err(StoreError::Damaged {
+        match load::load(self, &id) {
+            load::Loaded::Missing => Ok(None),
+            load::Loaded::Record(record) => Ok(Some(*record)),
+            load::Loaded::Damaged(why) => Err(StoreError::Damaged {
                 attachment: attachment.to_string(),
                 path: self.record_path(&id),
                 why,
             }),
-            reading::Loaded::Unreadable(error) => {
+            load::Loaded::Unreadable(error) => {
                 Err(StoreError::io("read", self.record_path(&id))(error))
             }
         }

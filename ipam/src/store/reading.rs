@@ -4,9 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::{ffi::OsString, fmt, io, net::IpAddr};
 
-use nix::errno::Errno;
-
 use super::known::KnownFiles;
+use super::load::{Loaded, load};
 use super::{ATTACHMENTS, BOOT_ID, CURSOR_PREFIX, LOCK, Store, StoreError, TEMPORARY, disk::Kind};
 use crate::{ranges::RangeSets, record::Record};
 use tweed_core::ownership::LINK_PREFIX;
@@ -68,43 +67,6 @@ impl fmt::Display for Entry {
             Some(record) => record.attachment().fmt(f),
             None => write!(f, "attachments/{}", self.id),
         }
-    }
-}
-
-/// The content of a record's file.
-#[derive(Debug)]
-pub(super) enum Loaded {
-    /// There is no such file.
-    Missing,
-    /// A record whose key is the file's name.
-    Record(Box<Record>),
-    /// Something that is not a record of this name, and why.
-    Damaged(String),
-    /// The kernel refused to read it.
-    Unreadable(io::Error),
-}
-
-/// Reads the record named `id`.
-pub(super) fn load(store: &Store, id: &str) -> Loaded {
-    let content = match store.host.disk.read(&store.record_path(id)) {
-        Ok(content) => content,
-        Err(error) => {
-            // With O_NOFOLLOW, opening a symbolic link fails with ELOOP.
-            let is_link = error.raw_os_error() == Some(Errno::ELOOP as i32);
-            return match error.kind() {
-                io::ErrorKind::NotFound => Loaded::Missing,
-                io::ErrorKind::InvalidData => Loaded::Damaged(error.to_string()),
-                _ if is_link => Loaded::Damaged("it is a symbolic link".to_owned()),
-                _ => Loaded::Unreadable(error),
-            };
-        }
-    };
-    match serde_json::from_slice::<Record>(&content) {
-        Err(error) => Loaded::Damaged(error.to_string()),
-        Ok(record) if record.network != store.network || record.attachment().id() != id => {
-            Loaded::Damaged(format!("it belongs to {}", record.attachment()))
-        }
-        Ok(record) => Loaded::Record(Box::new(record)),
     }
 }
 

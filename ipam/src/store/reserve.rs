@@ -10,7 +10,7 @@ use std::{io, net::IpAddr};
 
 use ipnetwork::IpNetwork;
 
-use super::reading::{self, Loaded};
+use super::load::{Loaded, load};
 use super::{ATTACHMENTS, CURSOR_PREFIX, StoreError, held::Held, locked::Locked, seed::Seed};
 use crate::ranges::{RangeSet, RangeSets};
 use crate::record::{Owner, Record, State};
@@ -127,7 +127,7 @@ impl Locked<'_> {
         }
         if self.is_taken(address)? {
             let holder = match self.store.claimed_by(address)? {
-                Some(id) => match reading::load(self.store, &id) {
+                Some(id) => match load(self.store, &id) {
                     Loaded::Record(record) => record.attachment().to_string(),
                     _ => format!("the record {}", self.store.record_path(&id).display()),
                 },
