@@ -17,7 +17,7 @@ use tweed_netlink::nf::idle::Idle;
 use tweed_netlink::nf::object::TableKey;
 
 use crate::error::Error;
-use crate::observe;
+use crate::observe::{self, Seen};
 use crate::sum::{Sum, Summer};
 use crate::table::Set;
 
@@ -28,15 +28,6 @@ pub(super) struct Held {
     pub(super) sum: Sum,
     /// The number of the write or comparison by which that is known.
     pub(super) number: u64,
-}
-
-/// What a dump of a set has shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seen {
-    /// The sum of its elements; none if some are not such as tweed writes.
-    pub(super) sum: Option<Sum>,
-    /// Whether anything of nf_tables was changed meanwhile: elements may be missing.
-    pub(super) interrupted: bool,
 }
 
 /// The result of a look.

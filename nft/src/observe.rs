@@ -21,7 +21,6 @@ use tweed_netlink::socket::Dump;
 
 use crate::codec::{self, Decoder};
 use crate::element::{Contents, Data, Elements, Key};
-use crate::look::Seen;
 use crate::sum::{Sum, Summer};
 use crate::table::{Keeper, Set, Skeleton, hex};
 
@@ -34,6 +33,15 @@ const LOOKUP_SET: u16 = 1;
 /// Name, flags, types and lengths of key and data, policy, description,
 /// timeout, interval, comment, type of objects, expressions.
 const SET_ATTRIBUTES: &[u16] = &[2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 17, 18];
+
+/// What a dump of a set has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// The sum of its elements; none if some are not such as tweed writes.
+    pub(super) sum: Option<Sum>,
+    /// Whether anything of nf_tables was changed meanwhile: elements may be missing.
+    pub(super) interrupted: bool,
+}
 
 /// The table as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,6 +17,7 @@ mod rules;
 mod services;
 pub mod sets;
 mod table;
+mod words;
 
 use std::collections::BTreeSet;
 

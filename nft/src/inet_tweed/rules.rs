@@ -28,7 +28,6 @@
 //! these, in every namespace with a NAT chain. The table has one whenever it
 //! has a VXLAN rule, so a VXLAN header cannot hide in a second fragment.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::Stage;
@@ -36,57 +35,10 @@ use super::inner::InnerPrefix;
 use super::policy::{self, Policy};
 use super::services;
 use super::sets::FAMILIES;
-use crate::table::{Chain, Hook};
+use super::words::{WORDS, Words, base, regular};
+use crate::table::Chain;
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{POD_LINK_GROUP, Ruleset, VxlanMatch};
-
-/// A chain that packets enter by themselves.
-pub(super) fn base(
-    name: &'static str,
-    (kind, hook, stage): (&'static str, &'static str, Stage),
-    rules: Vec<String>,
-) -> Chain {
-    let hook = Some(Hook {
-        kind,
-        hook,
-        priority: stage as i32,
-    });
-    let name = name.into();
-    Chain { name, hook, rules }
-}
-
-/// A chain that packets enter only from other chains.
-pub(super) fn regular(name: impl Into<Cow<'static, str>>, rules: Vec<String>) -> Chain {
-    Chain {
-        name: name.into(),
-        hook: None,
-        rules,
-    }
-}
-
-/// What differs between the families in the text of a rule.
-pub(super) struct Words {
-    /// The protocol: `ip`.
-    pub(super) ip: &'static str,
-    /// The sets' digit.
-    pub(super) digit: char,
-    /// The range of multicast.
-    multicast: &'static str,
-}
-
-/// IPv4's and IPv6's, in the order in which the table names them.
-pub(super) const WORDS: [Words; 2] = [
-    Words {
-        ip: "ip",
-        digit: '4',
-        multicast: "224.0.0.0/4",
-    },
-    Words {
-        ip: "ip6",
-        digit: '6',
-        multicast: "ff00::/8",
-    },
-];
 
 /// The same rule for each family.
 fn for_each_family(rule: impl Fn(Words) -> String) -> impl Iterator<Item = String> {

@@ -38,7 +38,7 @@
 use tweed_core::ownership::{LINK_GROUP, POLICY_LOG_GROUP, POLICY_MARK_MASK};
 use tweed_planner::policy::desired::{DIRECTIONS, Direction, SELF};
 
-use super::super::rules::{WORDS, Words, regular};
+use super::super::words::{WORDS, Words, regular};
 use super::generation::{ENTRY, Generation};
 use super::sets::word;
 use crate::table::Chain;

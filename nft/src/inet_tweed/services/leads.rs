@@ -5,16 +5,13 @@
 use tweed_netlink::nf::verdict::Verdict;
 use tweed_planner::services::desired::{MAX_SLOTS, Number};
 
-use super::rules::{AFFINITY, REFUSED, REJECTED, draw_chain, split_chain};
+use super::rules::{
+    AFFINITY, OF_PARTS_OF_GROUPS, OF_TARGETS, REFUSED, REJECTED, draw_chain, split_chain,
+};
 use super::sets::{DROP, LEADS, OF_PARTS, REJECT};
 use crate::element::{Contents, Data, Elements};
 use crate::table::{DataType, Keeper, Set};
 use crate::value::Type;
-
-/// The map of targets.
-pub(super) const OF_TARGETS: &str = "service_leads";
-/// The map of parts of groups.
-pub(super) const OF_PARTS_OF_GROUPS: &str = "service_part_leads";
 
 /// How the table declares them.
 pub(super) fn declarations() -> impl Iterator<Item = Set> {

@@ -38,10 +38,12 @@ use tweed_core::ownership::{SERVICE_MASQUERADE_MARK, SERVICE_REMOTE_POD_MARK};
 use tweed_planner::services::desired::MAX_SLOTS;
 
 use super::super::Stage;
-use super::super::rules::{WORDS, Words, base, regular};
+use super::super::words::{WORDS, Words, base, regular};
 use crate::table::Chain;
 pub(super) use affinity::{affinity_chain, timeout};
-pub(super) use draws::{AFFINITY, REFUSED, REJECTED, draw_chain, split_chain};
+pub(super) use draws::{
+    AFFINITY, OF_PARTS_OF_GROUPS, OF_TARGETS, REFUSED, REJECTED, draw_chain, split_chain,
+};
 
 /// The counters of dropped packets, in the order of [`super::Refused`].
 pub(super) const COUNTERS: [&str; 5] = [NO_LOCAL, UNKNOWN, LIMITED, UNSETTLED, INVALID];

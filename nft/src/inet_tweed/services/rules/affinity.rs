@@ -4,7 +4,7 @@
 use tweed_netlink::nf::verdict::Verdict;
 use tweed_planner::services::desired::{AFFINITY_BLOCK, GROUP_DISTANCE, SCOPES, Scope};
 
-use super::super::super::rules::{WORDS, Words, regular};
+use super::super::super::words::{WORDS, Words, regular};
 use super::super::sets::client;
 use super::WITH_PORTS;
 use crate::table::Chain;

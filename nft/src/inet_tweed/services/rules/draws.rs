@@ -10,8 +10,7 @@
 use tweed_core::object::service::DEFAULT_AFFINITY_SECONDS;
 use tweed_planner::services::desired::{GROUP_DISTANCE, Scope};
 
-use super::super::super::rules::{WORDS, Words, regular};
-use super::super::leads::{OF_PARTS_OF_GROUPS, OF_TARGETS};
+use super::super::super::words::{WORDS, Words, regular};
 use super::super::sets::LEADS;
 use super::affinity::affinity_chain;
 use super::{NO_LOCAL, WITH_PORTS};
@@ -33,6 +32,11 @@ pub(in super::super) const AFFINITY: &str = "service_affinity";
 pub(in super::super) const REJECTED: &str = "service_reject";
 /// The chain of targets without endpoints on this node.
 pub(in super::super) const REFUSED: &str = "service_drop";
+
+/// The map of targets.
+pub(in super::super) const OF_TARGETS: &str = "service_leads";
+/// The map of parts of groups.
+pub(in super::super) const OF_PARTS_OF_GROUPS: &str = "service_part_leads";
 
 /// What becomes of a flow that has a target.
 pub(super) fn sent_on() -> [Chain; 5] {

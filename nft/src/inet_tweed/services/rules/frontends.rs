@@ -3,7 +3,7 @@
 
 use tweed_core::ownership::{SERVICE_MASQUERADE_MARK, SERVICE_REMOTE_POD_MARK};
 
-use super::super::super::rules::{Words, regular};
+use super::super::super::words::{Words, regular};
 use super::{CLEAR, FOUND, LIMITED, UNKNOWN, UNSETTLED};
 use crate::table::Chain;
 
