@@ -11,9 +11,8 @@ use tweed_core::object::{Object, ObjectKey};
 use super::labels::Kind;
 use super::local::{Known, LocalPod, LocalPods, PolicyKey};
 use super::nodes::NodeIndex;
-use super::pods::{Entry, PodIndex, PodScope};
+use super::pods::{Entry, Peers, PodIndex, PodScope};
 use super::rules::{self, Namespaces, Rules};
-use super::wants::Peers;
 use crate::store::Store;
 
 /// Kinds of policies.

@@ -6,24 +6,13 @@ use std::collections::BTreeSet;
 use tweed_core::object::namespace::Namespace;
 
 use super::index::selects_namespace;
+pub use super::pods::Peers;
 use super::pods::PodScope;
 use super::rules::{Atom, Namespaces};
 
 /// How many namespaces are watched one by one. Beyond this number all pods are watched:
 /// each watch costs the API server and the agent a stream of its own.
 const MAX_NAMESPACES: usize = 16;
-
-/// Which pods of other nodes should be watched.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Peers {
-    /// None.
-    #[default]
-    None,
-    /// Those of these namespaces.
-    Namespaces(BTreeSet<String>),
-    /// All.
-    All,
-}
 
 /// What should be watched.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -52,7 +52,7 @@ use std::sync::Arc;
 use tweed_core::family::Family;
 use tweed_core::keyed::Delta as KeyedDelta;
 
-pub use super::scope::{PerScope, SCOPES, Scope, both_scopes};
+pub use super::scope::{GROUP_DISTANCE, PerScope, SCOPES, Scope, both_scopes};
 pub use crate::addresses::Span;
 pub use crate::numbers::Number;
 
@@ -64,9 +64,6 @@ pub const MAX_SLOTS: u8 = 80;
 // Numbers are from disjoint ranges, and from others than those of policy, so that a
 // number that a lookup leaves as it is matches nothing afterwards.
 
-/// The distance of the numbers of two groups, a power of two: below the number of a group
-/// there is room for what it holds ([`Group`]), since the rules have room for one number.
-pub const GROUP_DISTANCE: Number = 0x100;
 /// The distance of the numbers of two Service ports of one family: each has a group for
 /// [`Scope::Cluster`], and the next one for [`Scope::Local`].
 pub const PORT_DISTANCE: Number = 2 * GROUP_DISTANCE;

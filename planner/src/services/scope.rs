@@ -1,8 +1,11 @@
 //! The two groups of a Service port: with endpoints of the cluster, and with those of this
 //! node.
 
-use super::desired::GROUP_DISTANCE;
 use crate::numbers::Number;
+
+/// The distance of the numbers of two groups, a power of two: below the number of a group
+/// there is room for what it holds ([`Group`](super::desired::Group)), since the rules have room for one number.
+pub const GROUP_DISTANCE: Number = 0x100;
 
 /// Which endpoints of a Service port a group has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
