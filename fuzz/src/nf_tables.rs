@@ -2,7 +2,7 @@
 //! entries of the table of connections.
 
 use netlink_packet_core::{NetlinkHeader, NetlinkMessage, NetlinkPayload};
-use tweed_agent::drop_log::packet::Headers;
+use tweed_agent::packet::Headers;
 use tweed_netlink::answer::{decode_object, messages};
 use tweed_netlink::monitor::Notify as _;
 use tweed_netlink::nf::attributes::{Attributes, each, number, text};

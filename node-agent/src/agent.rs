@@ -15,13 +15,13 @@ use std::{io, sync::Arc};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::agent_socket::{self, AgentSocket};
 use crate::config::{Config, Policy, PolicyLog};
 use crate::drop_log;
 use crate::reconcile::{EarlierRun, Outlets, Progress, Reconcilers};
-use crate::serve::agent_socket::{self, AgentSocket};
 use crate::serve::services::health_checks;
 use crate::serve::services::proxy_health::{self, KubeProxyRules};
-use crate::sources::{Sources, count::SourceCount};
+use crate::sources::{MAX_EVENTS, Sources, count::SourceCount};
 use crate::tasks::{TaskEnded, Tasks};
 use crate::{kept_nodes::KeptNodes, policy::watches::PolicyWatches, publish::Publisher};
 use crate::{
@@ -32,10 +32,6 @@ use tweed_core::object::{Event, Object as _, node::Node};
 use tweed_core::problem::Problem;
 use tweed_planner::policy::Wants;
 use tweed_watch::{Scope, Source as _};
-
-/// Maximum number of events of a source that wait to be applied: with more the
-/// source waits.
-pub(crate) const MAX_EVENTS: usize = 256;
 
 /// Why the agent cannot run at all. What can be repaired while it runs is a
 /// [`Problem`] instead.

@@ -8,12 +8,13 @@
 //! should hold, and one reconciler for each part of it observes the kernel, computes the
 //! difference and applies it. [`publish`] then writes the files that others read. All of
 //! them report problems to the board in [`serve`], which answers health checks and
-//! metrics, and which [`report`] passes on to Kubernetes. The plugin asks on a socket in
-//! [`serve`] when its pod is judged by the policies; [`judgements`] holds who waits.
+//! metrics, and which [`report`] passes on to Kubernetes. The plugin asks on a socket,
+//! [`agent_socket`], when its pod is judged by the policies; [`judgements`] holds who waits.
 //! [`agent`] connects these parts, and [`program`] runs them with the resolved
 //! [`config`]. What others ask for may use [`descriptors`] up to its share.
 
 pub mod agent;
+pub mod agent_socket;
 pub mod cli;
 pub mod config;
 pub mod descriptors;
@@ -21,6 +22,7 @@ pub mod drop_log;
 pub mod judgements;
 pub mod kept_nodes;
 pub mod logging;
+pub mod packet;
 pub mod policy;
 pub mod program;
 pub mod publish;

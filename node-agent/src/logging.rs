@@ -3,24 +3,14 @@
 use std::io::{IsTerminal, stderr};
 
 use anyhow::Context as _;
-use tracing_subscriber::filter::{EnvFilter, ParseError};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::config::LogFormat;
+use crate::config::{LogFormat, log_filter};
 
 /// Libraries that log each failed attempt are off: the agent itself logs what
 /// failed, on which object, once. Later directives take precedence, so
 /// `--log-level` can switch them on.
 const QUIET: &str = "kube_client=off,tower=off,hyper_util=off";
-
-/// A filter of these directives. Values of fields are compared as texts: as regular
-/// expressions, which is the default, some take minutes to compile.
-///
-/// # Errors
-/// A directive is not valid.
-pub fn filter(directives: &str) -> Result<EnvFilter, ParseError> {
-    EnvFilter::builder().with_regex(false).parse(directives)
-}
 
 /// Starts logging to stderr. `level` is a level or a list of directives, as
 /// `--log-level` takes it.
@@ -28,7 +18,7 @@ pub fn filter(directives: &str) -> Result<EnvFilter, ParseError> {
 /// # Errors
 /// The level is not valid, or the process has another logger already.
 pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
-    let filter = filter(&format!("{QUIET},{level}"))
+    let filter = log_filter(&format!("{QUIET},{level}"))
         .with_context(|| format!("cannot read the log level {level:?}"))?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -18,7 +18,7 @@ use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes
 use tweed_watch::client::Access;
 
 pub use flags::Flags;
-pub(crate) use parse::absolute;
+pub(crate) use parse::{absolute, log_filter};
 pub use resolve::{ConfigError, HostNameError, host_name};
 
 /// What the agent runs with.

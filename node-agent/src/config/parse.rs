@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnetwork::IpNetwork;
+use tracing_subscriber::filter::{EnvFilter, ParseError};
 use tweed_core::agent_socket::message::MAX_WAIT;
 use tweed_core::mtu::{IPV4_MIN, KERNEL_MAX};
 use tweed_watch::client::Uri;
 
 use super::Mtu;
-use crate::logging;
 
 const NOT_CIDR: &str =
     "not a CIDR; allowed is an address, '/' and a prefix length, as in 10.244.0.0/16";
@@ -122,13 +122,22 @@ pub(crate) fn absolute(text: &str) -> Result<PathBuf, &'static str> {
     path.filter(|path| path.is_absolute()).ok_or(NOT_ABSOLUTE)
 }
 
+/// A filter of these directives. Values of fields are compared as texts: as regular
+/// expressions, which is the default, some take minutes to compile.
+///
+/// # Errors
+/// A directive is not valid.
+pub fn log_filter(directives: &str) -> Result<EnvFilter, ParseError> {
+    EnvFilter::builder().with_regex(false).parse(directives)
+}
+
 /// A log filter, checked and kept as text. White space around directives, by which
 /// `tracing-subscriber` 0.3.23 takes the wrong part of a directive or panics, is left out.
 pub(super) fn log_level(text: &str) -> Result<String, String> {
     let directives = text.split(',').map(str::trim);
     let directives: Vec<&str> = directives.filter(|one| !one.is_empty()).collect();
     let filter = directives.join(",");
-    let why = match logging::filter(&filter) {
+    let why = match log_filter(&filter) {
         Ok(_) if !filter.is_empty() => return Ok(filter),
         Ok(_) => "empty".to_owned(),
         Err(error) => error.to_string(),

@@ -9,8 +9,6 @@
 //! group, or the kernel does not give it, that is a problem on the board, and it is tried
 //! again.
 
-pub mod packet;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,12 +20,12 @@ use tweed_core::problem::{Problem, ProblemKind};
 use tweed_netlink::nf::log::{Drained, LogGroup, Logged};
 use tweed_planner::policy::desired::Direction;
 
+use crate::packet::Headers;
 use crate::policy::explain::{Dropped, dropped};
 use crate::policy::index::PolicyIndex;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
 use crate::state::State;
-use packet::Headers;
 
 /// Pause before the group is tried again.
 const RETRY: Duration = Duration::from_secs(10);

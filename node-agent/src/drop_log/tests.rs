@@ -13,7 +13,7 @@ fn logged(prefix: &str, packet: Vec<u8>) -> Logged {
 fn packet() -> Vec<u8> {
     let mut packet = vec![0; 28];
     packet[0] = 0x45;
-    packet[9] = packet::UDP;
+    packet[9] = crate::packet::UDP;
     packet[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
     packet[20..24].copy_from_slice(&[4, 0, 0, 53]);
     packet

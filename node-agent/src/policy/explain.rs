@@ -11,7 +11,7 @@ use tweed_planner::policy::evaluator::{Decision, Judgement, Verdict as Passes};
 use tweed_planner::policy::{Endpoint, ExplainError, PolicyKey, PolicyPlanner, Who};
 
 use super::verdict;
-use crate::drop_log::packet::Headers;
+use crate::packet::Headers;
 
 /// Maximum number of policies that are named where several come to the same.
 const MAX_NAMED: usize = 5;

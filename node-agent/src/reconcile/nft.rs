@@ -18,9 +18,7 @@ use tweed_planner::services::desired::{Endpoint, Number};
 
 use super::earlier::{EarlierWait, Waiting};
 use super::outcome::{ObjectKind, Outcome};
-use super::policy::PolicyTarget;
-use super::services::ServiceTarget;
-use super::target::{Change, Target};
+use super::target::{Change, PolicyTarget, ServiceTarget, Target};
 use crate::config::{Config, PolicyLog};
 
 /// What to do if a table with rules of policy is refused.

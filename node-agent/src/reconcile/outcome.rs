@@ -1,12 +1,13 @@
 //! What one reconciler did and found. Every reconciler gives an [`Outcome`];
 //! [`super::Reconcilers`] merges them.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Instant;
 
+use tweed_core::mac::Mac;
 use tweed_core::problem::Problem;
 use tweed_netlink::Error;
-
-use super::kernel::way::Way;
 
 /// What a write is about: the label `kind` of the metrics, and of log lines.
 ///
@@ -45,6 +46,17 @@ impl ObjectKind {
             Self::Nftables => "nftables",
         }
     }
+}
+
+/// What a part of the way to another node is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// First address of a pod CIDR: a route or a neighbour is to be there.
+    Pods(IpAddr),
+    /// MAC of a VXLAN device: an FDB entry is to be there.
+    Vtep(Mac),
+    /// A part of a way that is to be removed, to a node that may be gone.
+    Old,
 }
 
 /// A write that the kernel refused.

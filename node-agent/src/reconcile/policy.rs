@@ -19,10 +19,10 @@ use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_nft::inet_tweed::Dropped;
 use tweed_planner::overlay::{Network, OverlayPlanner, cluster::Cluster};
-use tweed_planner::policy::desired::{DIRECTIONS, Delta, Desired, Direction};
+use tweed_planner::policy::desired::{DIRECTIONS, Desired, Direction};
 use tweed_planner::policy::{LocalPods, PolicyKey, Step, Wants};
 
-use super::target::{Change, TableState, Target};
+use super::target::{Change, PolicyTarget, TableState, Target};
 use super::{kernel::Kernel, outcome::Outcome, pods::PodReconciler};
 use crate::config::Config;
 use crate::judgements::{Judgements, Verdict};
@@ -55,9 +55,6 @@ pub struct PolicyReconciler {
     /// This machine's own addresses within its pod CIDRs, as they were last read.
     own: BTreeSet<IpAddr>,
 }
-
-/// What the table is to hold of policies.
-pub type PolicyTarget<'a> = Target<'a, Desired, Delta>;
 
 impl PolicyReconciler {
     /// `wants` gets what has to be watched. `was_ready` says whether the node was ready

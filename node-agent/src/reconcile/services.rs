@@ -17,7 +17,7 @@ use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_nft::inet_tweed::Refused;
 use tweed_planner::overlay::{cluster::Cluster, planner::OverlayPlanner};
-use tweed_planner::services::desired::{Delta, Desired, Number, Tracked};
+use tweed_planner::services::desired::{Number, Tracked};
 use tweed_planner::services::stale::{self, Former};
 use tweed_planner::services::{Notice, Overlap, PodNetworks, Step};
 
@@ -25,13 +25,10 @@ use super::EarlierRun;
 use super::conntrack::ConntrackReconciler;
 use super::nft::NftReconciler;
 use super::outcome::Outcome;
-use super::target::{Change, TableState, Target};
+use super::target::{Change, ServiceTarget, TableState, Target};
 use crate::publish::Served;
 use crate::serve::{metrics::Metrics, services::health_checks::HealthChecks};
 use crate::services::index::ServiceIndex;
-
-/// What the table is to hold of Services.
-pub type ServiceTarget<'a> = Target<'a, Desired, Delta>;
 
 /// Has the planner of Services plan, and knows how far the table is.
 pub struct ServiceReconciler {

@@ -1,6 +1,14 @@
 //! What the table is to hold of a component that has a planner of its own: policies,
 //! Services.
 
+use tweed_planner::{policy, services};
+
+/// What the table is to hold of policies.
+pub type PolicyTarget<'a> = Target<'a, policy::desired::Desired, policy::desired::Delta>;
+
+/// What the table is to hold of Services.
+pub type ServiceTarget<'a> = Target<'a, services::desired::Desired, services::desired::Delta>;
+
 /// How a plan differs from the one before.
 #[derive(Debug)]
 pub enum Change<'a, C> {

@@ -14,10 +14,8 @@
 //! With `--services on` load balancers and dashboards find in [`services`] what kube-proxy
 //! has for them.
 //!
-//! Programs on the node ask on a socket of their own, in [`agent_socket`]. systemd is told by
-//! [`watchdog`] what kubelet asks `/healthz`.
+//! systemd is told by [`watchdog`] what kubelet asks `/healthz`.
 
-pub mod agent_socket;
 mod connections;
 mod exposition;
 pub mod http;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use tweed_core::agent_socket::service::{Client, Destination};
 use tweed_core::agent_socket::why::End;
 
-use crate::drop_log::packet::TCP;
+use crate::packet::TCP;
 use crate::why::endpoint::{end, protocol};
 
 const NOT_A_DESTINATION: &str = "allowed is 10.96.0.10:443, 10.96.0.10:53/UDP, [fd00:96::a]:443, \

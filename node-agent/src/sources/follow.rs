@@ -7,9 +7,10 @@ use tokio_util::sync::CancellationToken;
 use tweed_core::object::Event;
 use tweed_watch::{Kind, Source};
 
+use super::MAX_EVENTS;
 use super::count::SourceCount;
+use crate::serve::metrics::Metrics;
 use crate::state::{Index, State};
-use crate::{agent::MAX_EVENTS, serve::metrics::Metrics};
 
 /// Runs `source` until `stop` is cancelled, or the task is aborted. `apply` gives an event
 /// to the index and says whether anything changed by it.

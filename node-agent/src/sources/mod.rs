@@ -13,6 +13,10 @@ use std::path::PathBuf;
 use tokio::sync::watch;
 use tweed_watch::{FileSource, Kind, Scope, Source, Watcher, client::ApiClient};
 
+/// Maximum number of events of a source that wait to be applied: with more the
+/// source waits.
+pub(crate) const MAX_EVENTS: usize = 256;
+
 /// Makes sources of objects.
 pub trait Sources: Send + 'static {
     /// A source of at least those objects of the kind `K` that are in `scope`. It says

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tweed_core::agent_socket::why::{End, Why};
 
-use crate::drop_log::packet::{ICMP, ICMPV6, SCTP, TCP, UDP};
+use crate::packet::{ICMP, ICMPV6, SCTP, TCP, UDP};
 
 const NOT_AN_END: &str = "not NAMESPACE/POD, and not an IP address";
 const NOT_A_DESTINATION: &str = "allowed is shop/db-0:5432, shop/dns-0:53/UDP, 192.0.2.7:443, [2001:db8::7]:443 or shop/db-0:icmp";

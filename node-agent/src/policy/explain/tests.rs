@@ -8,7 +8,7 @@ use tweed_core::object::{Event, namespace::Namespace};
 use tweed_planner::policy::{LocalPods, PodScope};
 
 use super::*;
-use crate::drop_log::packet::{Detail, TCP};
+use crate::packet::{Detail, TCP};
 
 fn labels(app: &str) -> Labels {
     [("app".to_owned(), app.to_owned())].into()

@@ -4,10 +4,8 @@
 //! an answer that would be the same for any object: no memory, no permission.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use nix::errno::Errno;
-use tweed_core::mac::Mac;
 use tweed_core::object::node::Node;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_netlink::Error;
@@ -15,18 +13,7 @@ use tweed_netlink::route::Kind;
 use tweed_planner::overlay::{claims, syntax, vtep};
 
 use super::change::Change;
-use crate::reconcile::outcome::RefusedWrite;
-
-/// What a part of the way to another node is known by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
-    /// First address of a pod CIDR: a route or a neighbour is to be there.
-    Pods(IpAddr),
-    /// MAC of a VXLAN device: an FDB entry is to be there.
-    Vtep(Mac),
-    /// A part of a way that is to be removed, to a node that may be gone.
-    Old,
-}
+use crate::reconcile::outcome::{RefusedWrite, Way};
 
 /// The way that `change` is a part of; none for what is this node's own.
 pub fn of(change: &Change) -> Option<Way> {
