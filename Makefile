@@ -73,8 +73,9 @@ cluster: setup-e2e image ## a real Kubernetes in namespaces on this machine, wit
 cluster-down: ## remove that cluster
 	@if [ -x target/release/tweed-lab ]; then $(LAB) cluster down; else echo "there is no cluster: nothing was built"; fi
 
-lint: ## format and lints
+lint: ## format, structure of modules, lints
 	$(CARGO) fmt --all --check
+	@.ci/sources structure
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 # Twice as many tests at a time as processors, because most of them wait for a kernel or for
