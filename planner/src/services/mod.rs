@@ -18,8 +18,9 @@ mod limits;
 pub mod options;
 pub mod planner;
 mod ports;
-mod refused;
+mod refusal;
 mod registry;
+mod reserved;
 mod scope;
 mod slice;
 mod spec;
@@ -36,7 +37,7 @@ pub use known_numbers::KnownNumbers;
 pub use known_slots::KnownSlots;
 pub use options::{NodePortAddresses, Options};
 pub use planner::{Notice, ServicePlanner, Step};
-pub use refused::{Refusal, Refused};
+pub use refusal::{Refusal, Refused};
 pub use surroundings::{Overlap, PodNetworks};
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use tweed_core::object::service::Service;
 use super::claims::Class;
 use super::desired::Span;
 use super::options::Options;
-use super::refused::{Refusal, Refused};
+use super::refusal::{Refusal, Refused};
 use crate::addresses::{highest, merged, parse_address, parse_cidr, range, span};
 use crate::protocols::protocol_number;
 

@@ -10,7 +10,7 @@ use super::{Answer, full_name, lookup, ports};
 use crate::addresses::parse_cidr;
 use crate::services::claims::Class;
 use crate::services::desired::{Frontend, NodePort, ServiceName, Span, Tracked};
-use crate::services::refused::{Refused, TCP};
+use crate::services::refusal::{Refused, TCP};
 use crate::services::spec::Spec;
 
 /// Another proxy serves it.
