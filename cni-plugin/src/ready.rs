@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use tweed_core::{agent_state::Ready, paths::DEFAULT_BOOT_ID_FILE, uptime::is_older_than_boot};
+use tweed_core::{limits, regular_file};
 
 /// Whether the file at `path` is there, and not left by an earlier boot: in a folder that
 /// outlives a reboot it is there before the agent has started. A file that is not the
@@ -12,7 +13,7 @@ pub fn is_ready(path: &Path) -> bool {
     if !path.exists() {
         return false;
     }
-    let ready = fs::read(path).ok();
+    let ready = regular_file::read(path, limits::STATE).ok();
     let ready: Option<Ready> = ready.and_then(|text| serde_json::from_slice(&text).ok());
     let (Some(ready), Ok(boot_id)) = (ready, fs::read_to_string(DEFAULT_BOOT_ID_FILE)) else {
         return true;
@@ -50,5 +51,9 @@ mod tests {
             file.set_modified(written).unwrap();
             assert_eq!(is_ready(&path), counts, "{content} of {written:?}");
         }
+        // What others put there in its place is not waited for.
+        let fifo = folder.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(is_ready(&fifo));
     }
 }

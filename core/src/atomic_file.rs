@@ -16,6 +16,8 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 use std::process;
 
+use crate::regular_file;
+
 /// How the name of a draft begins, unless its writer chooses another prefix.
 pub const DRAFT_PREFIX: &str = ".tweed-";
 /// How the name of a draft ends. Container runtimes read every `*.conflist`,
@@ -87,7 +89,9 @@ pub enum Update {
 /// # Errors
 /// [`ReplaceError`].
 pub fn update(path: &Path, content: &[u8], options: Options) -> Result<Update, ReplaceError> {
-    if fs::read(path).is_ok_and(|old| old == content) {
+    // A file that is longer has another content.
+    let old = regular_file::read(path, content.len() as u64);
+    if old.is_ok_and(|old| old == content) {
         return Ok(Update::Unchanged);
     }
     replace(path, content, options)?;
@@ -146,7 +150,7 @@ pub fn remove_drafts(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Removes the file if nobody has locked it. Returns whether it did.
 fn remove_unlocked(path: &Path) -> io::Result<bool> {
-    let file = File::open(path)?;
+    let file = regular_file::open(path)?;
     if file.try_lock().is_err() {
         return Ok(false);
     }

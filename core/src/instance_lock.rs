@@ -3,12 +3,12 @@
 //! would undo what `tweed-install uninstall` does, which takes the lock too.
 
 use std::fs::{File, TryLockError};
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::io::{self, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use crate::{atomic_file::make_folder, paths::AGENT_LOCK};
+use crate::{atomic_file::make_folder, limits, paths::AGENT_LOCK, regular_file};
 
 /// Why the lock was not taken.
 #[derive(Debug, thiserror::Error)]
@@ -49,9 +49,9 @@ impl InstanceLock {
         let path = run_dir.join(AGENT_LOCK);
         let open = || {
             make_folder(run_dir)?;
-            let mut options = File::options();
+            let mut options = regular_file::options();
             options.read(true).write(true).create(true).truncate(false);
-            options.mode(0o644).open(&path)
+            Ok(regular_file::checked(options.mode(0o644).open(&path)?)?)
         };
         let mut lock = Self::lock(open().map_err(unusable("open", &path))?, &path)?;
         let file = &mut lock.0;
@@ -69,20 +69,20 @@ impl InstanceLock {
     /// [`InstanceLockError`].
     pub fn take_existing(run_dir: &Path) -> Result<Option<Self>, InstanceLockError> {
         let path = run_dir.join(AGENT_LOCK);
-        match File::open(&path) {
+        match regular_file::open(&path) {
             Ok(file) => Self::lock(file, &path).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unusable("open", &path)(error)),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(unusable("open", &path)(error.into())),
         }
     }
 
-    fn lock(mut file: File, path: &Path) -> Result<Self, InstanceLockError> {
+    fn lock(file: File, path: &Path) -> Result<Self, InstanceLockError> {
         match file.try_lock() {
             Ok(()) => Ok(Self(file)),
             Err(TryLockError::WouldBlock) => {
-                let mut process = String::new();
                 // It is for the message only: without it the lock is still taken.
-                let _ = file.read_to_string(&mut process);
+                let process = regular_file::rest(&file, limits::LOCK).unwrap_or_default();
+                let process = String::from_utf8_lossy(&process);
                 let process = match process.trim() {
                     "" => "of unknown ID",
                     // That of the machine is never an agent: a container has numbers of its own.

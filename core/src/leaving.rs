@@ -13,7 +13,9 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::{fmt, io, path::Path};
 
-use nix::libc::O_NOFOLLOW;
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+
+use crate::{limits, regular_file};
 
 /// Name of the file in the run folder whose lock is held by who deletes leaving
 /// links.
@@ -31,8 +33,10 @@ pub fn try_lock_cleanup(folder: &Path) -> io::Result<Option<File>> {
         .create(true)
         .truncate(false)
         .mode(0o600)
-        .custom_flags(O_NOFOLLOW)
+        // NONBLOCK: a FIFO in place of the file is refused, not waited for.
+        .custom_flags(O_NOFOLLOW | O_NONBLOCK)
         .open(folder.join(LOCK_FILE))?;
+    let file = regular_file::checked(file)?;
     match file.try_lock() {
         Ok(()) => {
             if let Some(killed) = Cleanup::read(folder).filter(|it| it.netns.is_some()) {
@@ -68,7 +72,7 @@ impl Cleanup {
     /// As the file in the run folder says; none if it says nothing.
     #[must_use]
     pub fn read(folder: &Path) -> Option<Self> {
-        let text = fs::read_to_string(folder.join(LOCK_FILE)).ok()?;
+        let text = regular_file::read_text(&folder.join(LOCK_FILE), limits::LOCK).ok()?;
         // What follows the first line is left of a longer text.
         let mut words = text.lines().next()?.split(' ');
         Some(Self {

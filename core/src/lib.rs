@@ -12,6 +12,7 @@
 //! | [`leaving`] | the lock of whoever deletes the links of removed pods |
 //! | [`netns`], [`uptime`] | which network namespace a process works in; whether a file is older than the boot |
 //! | [`atomic_file`] | replacing a file as a whole |
+//! | [`regular_file`], [`limits`] | reading files that others can write; how much of each kind |
 //! | [`stdin`] | the standard input of a plugin |
 //! | [`sysctl`] | the machine-wide sysctls that the agent sets and the uninstaller restores |
 //! | [`problem`] | what is wrong on a node, and its cure |
@@ -22,7 +23,7 @@
 //!
 //! Something belongs here if two crates need it and neither should depend on the
 //! other for it. No module here does I/O but [`agent_socket`], [`atomic_file`],
-//! [`instance_lock`], [`leaving`], [`netns`], [`stdin`] and [`uptime`]: files, locks and a socket
+//! [`instance_lock`], [`leaving`], [`netns`], [`regular_file`], [`stdin`] and [`uptime`]: files, locks and a socket
 //! that several programs must treat in exactly the same way. The plugin links this crate, so a
 //! dependency that only the agent needs does not belong here.
 
@@ -35,6 +36,7 @@ pub mod family;
 pub mod instance_lock;
 pub mod keyed;
 pub mod leaving;
+pub mod limits;
 pub mod listen_addr;
 pub mod mac;
 pub mod mtu;
@@ -44,6 +46,7 @@ pub mod object;
 pub mod ownership;
 pub mod paths;
 pub mod problem;
+pub mod regular_file;
 pub mod stdin;
 pub mod sysctl;
 pub mod text;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::{limits, regular_file};
 
 /// A problem for each config in `folder` that a runtime takes before `own`.
 #[must_use]
@@ -18,7 +19,7 @@ pub fn problems(folder: &Path, own: &str) -> Vec<Problem> {
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok());
     let calls_own = |name: &String| {
-        let content = std::fs::read(folder.join(name));
+        let content = regular_file::read(&folder.join(name), limits::CNI_CONFIG);
         content.is_ok_and(|content| may_call(&content, own))
     };
     let wins = names.filter(|name| wins(name, own) && !calls_own(name));

@@ -1,10 +1,10 @@
 //! The SHA-256 of a file: of a program as it is to be, and as it was written.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::{fmt, path::Path};
 
 use sha2::{Digest as _, Sha256};
+use tweed_core::regular_file;
 
 /// A SHA-256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Digest {
     /// # Errors
     /// When the file cannot be opened or read.
     pub fn of_file(path: &Path) -> io::Result<Self> {
-        Self::of(File::open(path)?)
+        Self::of(regular_file::open(path)?)
     }
 
     /// Of a text.

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tweed_core::paths::CONFLIST;
+use tweed_core::{limits, regular_file};
 use tweed_diagnosis::cni_configs;
 
 use crate::error::InstallError;
@@ -23,7 +24,7 @@ pub fn displace(conf_dir: &Path, journal: &mut Journal<'_>) {
     names.retain(|name| cni_configs::wins(name, CONFLIST));
     for name in names {
         let from = conf_dir.join(&name);
-        let content = fs::read(&from);
+        let content = regular_file::read(&from, limits::CNI_CONFIG);
         if content.is_ok_and(|content| cni_configs::may_call(&content, CONFLIST)) {
             let why = format_args!("it calls another config for each pod, which may be {CONFLIST}");
             journal.kept(from.display(), why);

@@ -228,9 +228,9 @@ impl InstallError {
     pub(crate) fn if_exists<T>(
         operation: &'static str,
         path: &Path,
-        outcome: io::Result<T>,
+        outcome: Result<T, impl Into<io::Error>>,
     ) -> Result<Option<T>, Self> {
-        match outcome {
+        match outcome.map_err(Into::into) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             outcome => outcome.map(Some).map_err(Self::file(operation, path)),
         }

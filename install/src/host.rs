@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use tweed_core::{limits, regular_file};
+
 use crate::displaced;
 use crate::error::InstallError;
 use crate::journal::{Action, Journal};
@@ -66,7 +68,7 @@ pub fn run(asked: &HostArgs, journal: &mut Journal<'_>) -> Result<(), InstallErr
     let folders = asked.places.folders()?;
     check_folders(asked)?;
     let environment_path = places.on_host(ENVIRONMENT);
-    let found = fs::read_to_string(&environment_path);
+    let found = regular_file::read_text(&environment_path, limits::HOST_CONFIG);
     let found = InstallError::if_exists("read", &environment_path, found)?;
     let environment = Environment::of(found.as_deref().unwrap_or(environment::EXAMPLE))
         .with(&asked.environment, &folders)
@@ -184,7 +186,7 @@ fn next(places: &Places, nodes: &str, had_unit: bool) -> String {
         (true, false) => "systemctl enable tweed-agent && systemctl restart tweed-agent",
         (true, true) => "systemctl restart tweed-agent",
     };
-    let listed = fs::read_to_string(places.on_host(nodes));
+    let listed = regular_file::read_text(&places.on_host(nodes), limits::NODES);
     let is_listed = listed.is_ok_and(|text| text != NODES_TEXT);
     let command = format!("systemctl daemon-reload && {command}");
     match is_listed || is_enabled {
@@ -204,7 +206,11 @@ fn wanted(places: &Places) -> PathBuf {
 /// The unit that is installed.
 fn found_unit(places: &Places) -> Result<Option<String>, InstallError> {
     let path = places.on_host(UNIT_DIR).join(UNIT);
-    InstallError::if_exists("read", &path, fs::read_to_string(&path))
+    InstallError::if_exists(
+        "read",
+        &path,
+        regular_file::read_text(&path, limits::HOST_CONFIG),
+    )
 }
 
 fn own_folder() -> Result<PathBuf, InstallError> {
@@ -279,7 +285,8 @@ pub fn installed(places: &Places) -> Result<Vec<Installed>, InstallError> {
         (NODES, is_nodes_edited),
     ] {
         let path = config.join(name);
-        let text = InstallError::if_exists("read", &path, fs::read_to_string(&path))?;
+        let text = regular_file::read_text(&path, limits::NODES);
+        let text = InstallError::if_exists("read", &path, text)?;
         let edited = text.map(|text| is_edited(&text));
         installed.extend(edited.map(|edited| Installed { path, edited }));
     }

@@ -1,7 +1,6 @@
 //! The folders of a node. A folder that no flag names is that which the agent of this machine
 //! has by its environment file, or else the default: so agent, check and uninstall agree.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -9,6 +8,8 @@ use tweed_core::paths::{
     DEFAULT_BOOT_ID_FILE, DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR,
     DEFAULT_SYSCTL_DIR,
 };
+
+use tweed_core::{limits, regular_file};
 
 use crate::{environment_file, error::InstallError};
 
@@ -139,7 +140,11 @@ impl PlaceArgs {
     /// As [`Self::resolve`].
     pub(crate) fn environment(&self) -> Result<Environment, InstallError> {
         let path = below(&self.root, Path::new(ENVIRONMENT));
-        let text = InstallError::if_exists("read", &path, fs::read_to_string(&path))?;
+        let text = InstallError::if_exists(
+            "read",
+            &path,
+            regular_file::read_text(&path, limits::HOST_CONFIG),
+        )?;
         Ok(Environment {
             text: text.unwrap_or_default(),
             path,
@@ -184,6 +189,8 @@ pub(crate) fn folder(text: &str) -> Result<PathBuf, &'static str> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+
+    use std::fs;
 
     use super::*;
 

@@ -1,10 +1,12 @@
 //! Installation of the CNI plugins in the runtime's folder, while the runtime may
 //! be running them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::{collections::BTreeMap, fs};
 
 use clap::{Args, builder::BoolishValueParser};
+
+use tweed_core::{limits, regular_file};
 
 use crate::digest::Digest;
 use crate::displaced;
@@ -155,7 +157,11 @@ impl Programs {
 
 /// The checksums by file name; none where there is no list.
 fn read_checksums(list: &Path) -> Result<Option<BTreeMap<String, Digest>>, InstallError> {
-    let text = InstallError::if_exists("read", list, fs::read_to_string(list))?;
+    let text = InstallError::if_exists(
+        "read",
+        list,
+        regular_file::read_text(list, limits::HOST_CONFIG),
+    )?;
     let Some(text) = text else { return Ok(None) };
     let read = |line: &str| {
         let (digest, name) = line.split_once(' ')?;

@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use tweed_core::atomic_file::Draft;
+use tweed_core::regular_file;
 
 use crate::digest::Digest;
 use crate::displaced::names;
@@ -32,7 +33,10 @@ pub enum Content<'a> {
 impl Content<'_> {
     fn reader(&self) -> Result<Box<dyn Read + '_>, InstallError> {
         Ok(match self {
-            Self::Of(path) => Box::new(File::open(path).map_err(InstallError::file("read", path))?),
+            Self::Of(path) => {
+                let file = regular_file::open(path).map_err(io::Error::from);
+                Box::new(file.map_err(InstallError::file("read", path))?)
+            }
             Self::Text(text) => Box::new(text.as_bytes()),
         })
     }

@@ -5,9 +5,10 @@
 //! was changed meanwhile, without writing anything. A missing or unreadable
 //! file costs one replacement of the table.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use tweed_core::atomic_file::{self, PRIVATE, ReplaceError};
+use tweed_core::{limits, regular_file};
 
 /// A table that nobody has touched.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl Baseline {
     /// What the last agent left; none if there is nothing that can be used. One that an
     /// older version has left says nothing of sets, or of chains.
     pub(super) fn read(file: &Path) -> Option<Self> {
-        let text = fs::read_to_string(file).ok()?;
+        let text = regular_file::read_text(file, limits::STATE).ok()?;
         let mut lines = text.strip_suffix('\n')?.lines();
         let (version, digest) = lines.next()?.split_once(' ')?;
         let chain = |line: &&str| line.starts_with(CHAIN);
@@ -91,6 +92,8 @@ impl Baseline {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -30,6 +30,7 @@ use crate::{
 use tweed_core::atomic_file::make_folder;
 use tweed_core::object::{Event, Object as _, node::Node};
 use tweed_core::problem::Problem;
+use tweed_core::{limits, regular_file};
 use tweed_planner::policy::Wants;
 use tweed_watch::{Scope, Source as _};
 
@@ -84,7 +85,8 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<Ending, AgentError> {
     let boot_id_file = config.boot_id_file.display().to_string();
-    let boot_id = std::fs::read_to_string(&config.boot_id_file);
+    let boot_id = regular_file::read_text(&config.boot_id_file, limits::LOCK);
+    let boot_id = boot_id.map_err(io::Error::from);
     let boot_id = boot_id.map_err(failed("read", &boot_id_file))?;
     let run_dir = config.run_dir.display().to_string();
     make_folder(&config.run_dir).map_err(failed("make the folder", &run_dir))?;

@@ -25,6 +25,7 @@ use std::{fs, sync::Arc};
 
 use tweed_core::object::{Event, ObjectKey, node::Node};
 use tweed_core::{atomic_file, paths::NODES_KEPT};
+use tweed_core::{limits, regular_file};
 use tweed_planner::overlay::cluster::Cluster;
 
 use crate::{config::Config, state::State};
@@ -175,7 +176,8 @@ impl KeptNodes {
         let mut text = Vec::new();
         push(&mut text, line)?;
         // By its name each time: a file that somebody removed is not written to.
-        let mut file = fs::File::options().append(true).open(&self.path)?;
+        let file = regular_file::options().append(true).open(&self.path)?;
+        let mut file = regular_file::checked(file)?;
         file.write_all(&text)?;
         self.appended += text.len() as u64;
         Ok(())
@@ -220,7 +222,8 @@ enum Changed {
 
 /// Reads the Nodes from the file at `path`, which must be `expected`'s.
 fn read(path: &Path, expected: &Header) -> Result<Vec<Node>, Unusable> {
-    parse(&fs::read(path)?, expected)
+    let text = regular_file::read(path, limits::NODES).map_err(io::Error::from)?;
+    parse(&text, expected)
 }
 
 #[cfg(test)]

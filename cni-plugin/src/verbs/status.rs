@@ -1,9 +1,10 @@
 //! STATUS: whether an ADD could be served now.
 
-use std::{fs, io, net::IpAddr, path::Path};
+use std::{net::IpAddr, path::Path};
 
 use tweed_cni::{CniError, Code, Command, Request};
 use tweed_core::agent_state::{AGENT_STATE_FILE, Readiness};
+use tweed_core::{limits, regular_file};
 use tweed_ipam::plugin::ipam_config_without_attachment;
 use tweed_ipam::{ranges::Range, store::LOCK_WAIT};
 
@@ -76,12 +77,12 @@ fn judge(ready_file: &Path, exists: bool, agent: Option<&Readiness>) -> Result<(
 
 /// The agent's state; none if there is no such file, or it cannot be read.
 fn read_agent(path: &Path, request: &Request<'_>) -> Option<Readiness> {
-    let problem: String = match fs::read(path) {
+    let problem: String = match regular_file::read(path, limits::STATE) {
         Ok(bytes) => match serde_json::from_slice(&bytes) {
             Ok(state) => return Some(state),
             Err(error) => error.to_string(),
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) if error.is_missing() => return None,
         Err(error) => error.to_string(),
     };
     request.log(format_args!(

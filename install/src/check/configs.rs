@@ -1,13 +1,14 @@
 //! The network configs that the runtime reads: which of them it uses, and whether
 //! those that call tweed are valid.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use serde_json::{Map, Value};
 use tweed_cni::{CniError, CniVersion, Config};
 use tweed_cni_plugin::config::{OWN_IPAM, Settings};
 use tweed_core::paths::CONFLIST;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
+use tweed_core::{limits, regular_file};
 use tweed_diagnosis::cni_configs;
 use tweed_ipam::ranges::IpamConfig;
 
@@ -30,7 +31,13 @@ pub(super) fn find(conf_dir: &Path) -> Vec<Outcome> {
             let message = format!("{} was renamed by --displace-cni", path.display());
             findings.push(ok(message));
         } else if cni_configs::is_config(name) {
-            findings.extend(judge(&path, name, fs::read(&path).ok().as_deref()));
+            findings.extend(judge(
+                &path,
+                name,
+                regular_file::read(&path, limits::CNI_CONFIG)
+                    .ok()
+                    .as_deref(),
+            ));
         }
     }
     if findings.is_empty() {

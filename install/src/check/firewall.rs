@@ -4,11 +4,11 @@
 //! when they start; but not where their rules drop VXLAN packets already.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use tweed_core::agent_state::{AGENT_STATE_FILE, PodCidrs};
 use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::{limits, regular_file};
 use tweed_diagnosis::{Packets, Vxlan, iptables_legacy, nf_tables::Drops};
 use tweed_netlink::Error;
 
@@ -43,7 +43,7 @@ pub(super) fn find(places: &Places, vxlan: Option<Vxlan>, has_direct: bool) -> V
 /// The families of pods' addresses: those of the pod CIDRs that the agent of this machine
 /// has, or both where none is known.
 fn families(places: &Places) -> BTreeSet<Family> {
-    let read = fs::read(places.run_dir.join(AGENT_STATE_FILE)).ok();
+    let read = regular_file::read(&places.run_dir.join(AGENT_STATE_FILE), limits::STATE).ok();
     let state = read.and_then(|text| serde_json::from_slice::<PodCidrs>(&text).ok());
     let cidrs = state.unwrap_or_default().pod_cidrs;
     match cidrs.is_empty() {

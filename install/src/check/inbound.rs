@@ -6,9 +6,10 @@
 //! are in the kernel, those count alone: they may accept the port by a line that `ufw` does
 //! not list, as in its `before.rules`.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::{limits, regular_file};
 use tweed_diagnosis::iptables_legacy;
 use tweed_netlink::nf::object::TableKey;
 use tweed_netlink::nf::{FAMILY_IPV4, Socket};
@@ -34,7 +35,9 @@ const UFW_RULES: [&str; 2] = ["/etc/ufw/user.rules", "/etc/ufw/user6.rules"];
 
 /// To be asked where no rule in the kernel is known to drop packets to this port.
 pub(super) fn find(places: &Places, port: u16) -> Vec<Outcome> {
-    let read = |path: &str| fs::read_to_string(places.on_host(path)).unwrap_or_default();
+    let read = |path: &str| {
+        regular_file::read_text(&places.on_host(path), limits::HOST_CONFIG).unwrap_or_default()
+    };
     let mut findings = Vec::new();
     if FIREWALLD
         .iter()
@@ -81,7 +84,7 @@ fn zones(places: &Places, default: &str) -> Vec<Zone> {
     let [changed, shipped] = FIREWALLD_ZONES.map(|folder| places.on_host(folder));
     let zone = |folder: &Path, file: &str| {
         let name = file.strip_suffix(".xml")?.to_owned();
-        let xml = fs::read_to_string(folder.join(file)).ok()?;
+        let xml = regular_file::read_text(&folder.join(file), limits::HOST_CONFIG).ok()?;
         Some(Zone { name, xml })
     };
     let names = names(&changed).unwrap_or_default();

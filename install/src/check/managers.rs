@@ -3,9 +3,8 @@
 
 mod networkd;
 
-use std::fs;
-
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::{limits, regular_file};
 
 use super::{Outcome, ok};
 use crate::{displaced::names, places::Places};
@@ -49,7 +48,7 @@ pub(super) fn find(places: &Places) -> Vec<Outcome> {
         settings(&NETWORKD, places).map(|text| [judge_networkd(&text), networkd::find(places)]);
     let runs = |path: &&str| places.on_host(path).exists();
     let dhcpcd = DHCPCD_RUNNING.iter().any(runs).then(|| {
-        let text = fs::read_to_string(places.on_host(DHCPCD_CONFIG));
+        let text = regular_file::read_text(&places.on_host(DHCPCD_CONFIG), limits::HOST_CONFIG);
         judge_dhcpcd(&text.unwrap_or_default())
     });
     let found = network_manager.into_iter();
@@ -74,7 +73,7 @@ fn settings(manager: &Manager, places: &Places) -> Option<String> {
     }
     let texts = files
         .iter()
-        .filter_map(|path| fs::read_to_string(path).ok());
+        .filter_map(|path| regular_file::read_text(path, limits::HOST_CONFIG).ok());
     Some(texts.collect::<Vec<_>>().join("\n"))
 }
 

@@ -12,10 +12,11 @@ mod nf_tables;
 mod plan;
 mod returned;
 
-use std::{fs, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use clap::{Args, builder::BoolishValueParser};
 use tweed_core::agent_state::{AGENT_STATE_FILE, ServesServices};
+use tweed_core::{limits, regular_file};
 use tweed_diagnosis::service_proxy::kube_proxy::{Trace, of_legacy, saved_lines};
 use tweed_diagnosis::service_proxy::kube_proxy_mode;
 use tweed_nft::Table;
@@ -97,7 +98,8 @@ pub fn run(asked: &RemoveKubeProxyArgs, journal: &mut Journal<'_>) -> Result<(),
 /// Its file cannot be read.
 pub(crate) fn serves_services(places: &Places) -> Result<bool, InstallError> {
     let path = places.run_dir.join(AGENT_STATE_FILE);
-    let read = InstallError::if_exists("read", &path, fs::read(&path))?;
+    let read = regular_file::read(&path, limits::STATE);
+    let read = InstallError::if_exists("read", &path, read)?;
     let state = read.map(|text| serde_json::from_slice::<ServesServices>(&text));
     match state.transpose() {
         Ok(state) => Ok(state.is_some_and(|state| state.services)),

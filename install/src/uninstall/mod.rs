@@ -14,10 +14,9 @@ mod others;
 mod pods;
 pub(crate) mod sysctls;
 
-use std::fs;
-
 use clap::{Args, builder::BoolishValueParser};
 use tweed_core::{atomic_file, instance_lock::InstanceLock, paths::CONFLIST};
+use tweed_core::{limits, regular_file};
 
 use crate::places::{PlaceArgs, Places};
 use crate::{displaced, error::InstallError, journal::Journal};
@@ -102,7 +101,7 @@ fn remove_conflist(
         journal.refuse(InstallError::PodsLeft { pods })?;
     }
     let path = places.cni_conf_dir.join(CONFLIST);
-    let text = fs::read(&path).ok();
+    let text = regular_file::read(&path, limits::CNI_CONFIG).ok();
     files::remove_conflist(&places.cni_conf_dir, CONFLIST, journal);
     if journal.is_rehearsal() {
         return Ok(());
@@ -124,6 +123,8 @@ mod tests {
     use std::cell::Cell;
 
     use clap::Parser as _;
+
+    use std::fs;
 
     use super::*;
 

@@ -1,10 +1,10 @@
 //! Who else on this machine may rely on forwarding: it may have found it on when it came, and
 //! so have left it alone.
 
-use std::fs;
 use std::path::Path;
 
 use tweed_core::paths::CONFLIST;
+use tweed_core::{limits, regular_file};
 use tweed_diagnosis::cni_configs;
 use tweed_netlink::link::{self, Link};
 use tweed_netlink::route::{self, Route};
@@ -76,7 +76,7 @@ fn forwarding(links: &[Link], routes: &[Route]) -> Vec<String> {
 
 fn configs(folder: &Path, restore_cni: bool) -> Result<Vec<String>, InstallError> {
     let is_loopback = |name: &String| {
-        let content = fs::read(folder.join(name));
+        let content = regular_file::read(&folder.join(name), limits::CNI_CONFIG);
         content.is_ok_and(|content| cni_configs::is_loopback(&content))
     };
     let is_other = |name: &String| {
@@ -91,6 +91,8 @@ fn configs(folder: &Path, restore_cni: bool) -> Result<Vec<String>, InstallError
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn link(index: u32, name: &str, kind: Option<&str>) -> Link {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use tweed_core::sysctl::{FORWARDING_V6, FOUND, Found, Switched, name, place, set_to, switched};
 use tweed_core::uptime::is_older_than_boot;
+use tweed_core::{limits, regular_file};
 
 use super::others;
 use crate::journal::{Action, Journal};
@@ -193,7 +194,8 @@ fn decide_switched(before: &str, now: &str, how: Switched, switched_off: bool) -
 /// where it is of an earlier boot.
 pub(crate) fn read(places: &Places) -> Result<Option<BTreeMap<String, String>>, InstallError> {
     let file = places.run_dir.join(FOUND);
-    let Some(bytes) = InstallError::if_exists("read", &file, fs::read(&file))? else {
+    let bytes = regular_file::read(&file, limits::STATE);
+    let Some(bytes) = InstallError::if_exists("read", &file, bytes)? else {
         return Ok(Some(BTreeMap::new()));
     };
     let found = match Found::parse(&bytes) {
@@ -208,7 +210,8 @@ pub(crate) fn read(places: &Places) -> Result<Option<BTreeMap<String, String>>, 
     if found.boot_id.is_none() {
         return Ok(Some(found.values));
     }
-    let boot_id = fs::read_to_string(&places.boot_id_file);
+    let boot_id = regular_file::read_text(&places.boot_id_file, limits::LOCK);
+    let boot_id = boot_id.map_err(std::io::Error::from);
     let boot_id = boot_id.map_err(InstallError::file("read", &places.boot_id_file))?;
     Ok(found.is_of(boot_id.trim()).then_some(found.values))
 }

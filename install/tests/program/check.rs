@@ -401,3 +401,28 @@ fn check_changes_nothing() {
         .succeeds();
     assert_eq!(node.files(), before);
 }
+
+#[test]
+fn a_config_without_end_is_named_and_not_waited_for() {
+    let node = machine();
+    let folder = node.path("/etc/cni/net.d");
+    std::fs::create_dir_all(&folder).unwrap();
+    let mode = nix::sys::stat::Mode::S_IRWXU;
+    nix::unistd::mkfifo(&folder.join("20-fifo.conf"), mode).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", folder.join("30-zero.conf")).unwrap();
+    // What is asked for its settings.
+    for config in [
+        "etc/NetworkManager/NetworkManager.conf",
+        "run/tweed/agent.json",
+    ] {
+        let config = node.path(&format!("/{config}"));
+        std::fs::create_dir_all(config.parent().unwrap()).unwrap();
+        nix::unistd::mkfifo(&config, mode).unwrap();
+    }
+    std::fs::create_dir_all(node.path("/run/NetworkManager")).unwrap();
+    let (complaints, _) = complaints(&node, "", &[]);
+    for name in ["20-fifo.conf", "30-zero.conf"] {
+        let names = |line: &String| line.contains(name);
+        assert!(complaints.iter().any(names), "{complaints:?}");
+    }
+}

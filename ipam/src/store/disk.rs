@@ -11,11 +11,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use std::{ffi::OsString, fmt};
 
+use tweed_core::limits;
+use tweed_core::regular_file::{self, ReadError};
+
 use super::lock::{self, Mode};
 use super::open::options;
 
 /// Longest file that the store reads, in bytes. A record has about 600.
-pub const READ_MAX: u64 = 64 * 1024;
+pub const READ_MAX: u64 = limits::RECORD;
 
 /// Size of the read buffer, in bytes: enough for a record in one read.
 const READ_AT_ONCE: usize = 2048;
@@ -107,11 +110,7 @@ pub struct LocalDisk;
 
 impl Disk for LocalDisk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        let mut file = options().read(true).open(path)?;
-        let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
-        if !file.metadata()?.is_file() {
-            return Err(invalid("it is not a regular file"));
-        }
+        let mut file = regular_file::checked(options().read(true).open(path)?)?;
         let mut content = vec![0; READ_AT_ONCE];
         let length = file.read(&mut content)?;
         content.truncate(length);
@@ -120,7 +119,7 @@ impl Disk for LocalDisk {
             file.take(READ_MAX + 1).read_to_end(&mut content)?;
         }
         if content.len() as u64 > READ_MAX {
-            return Err(invalid("it is larger than 64 KiB"));
+            return Err(ReadError::TooLong { limit: READ_MAX }.into());
         }
         Ok(content)
     }

@@ -27,6 +27,7 @@ use tweed_core::atomic_file::{self, ReplaceError, Update};
 use tweed_core::mtu;
 use tweed_core::paths::{CONFLIST, DEFAULT_RUN_DIR};
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::{limits, regular_file};
 use tweed_diagnosis::cni_configs;
 
 use crate::config::{Config, Policy};
@@ -271,7 +272,9 @@ impl Publisher {
 
     /// What the config says that is there; nothing if there is none, or another kind of file.
     fn earlier_conflist(&self) -> Earlier {
-        let text = fs::read(self.conflist_path()).ok().unwrap_or_default();
+        let text = regular_file::read(&self.conflist_path(), limits::CNI_CONFIG)
+            .ok()
+            .unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
@@ -286,7 +289,7 @@ impl Publisher {
     /// Whether the node's network has come up in this boot.
     #[must_use]
     pub fn was_ready(&self) -> bool {
-        let ready = fs::read(self.ready_path()).ok();
+        let ready = regular_file::read(&self.ready_path(), limits::STATE).ok();
         let ready: Option<Ready> = ready.and_then(|text| serde_json::from_slice(&text).ok());
         ready.is_some_and(|ready| ready.boot_id == self.boot_id)
     }
@@ -320,7 +323,7 @@ impl Publisher {
 
     /// A part of what `agent.json` of an earlier run in this boot says.
     fn last_state<T: DeserializeOwned + Default>(&self) -> T {
-        let text = fs::read(self.state_path()).ok();
+        let text = regular_file::read(&self.state_path(), limits::STATE).ok();
         let text = text.filter(|_| self.was_ready()).unwrap_or_default();
         // Whatever else stands there says nothing of an earlier run.
         serde_json::from_slice(&text).unwrap_or_default()
@@ -360,7 +363,9 @@ impl Publisher {
     /// Changes in `agent.json` of an earlier run only what it says of Services.
     fn correct_services(&self) -> Result<Update, ReplaceError> {
         let path = self.state_path();
-        let text = fs::read(&path).ok().unwrap_or_default();
+        let text = regular_file::read(&path, limits::STATE)
+            .ok()
+            .unwrap_or_default();
         let is_so = |last: LastState| state::served(last) == self.services;
         match (serde_json::from_slice(&text), serde_json::from_slice(&text)) {
             (Ok(mut state), Ok(last)) if !is_so(last) => {

@@ -11,6 +11,7 @@ use tweed_core::object::Object as _;
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::network_policy::NetworkPolicy;
 use tweed_core::problem::{Effect, Problem};
+use tweed_core::{limits, regular_file};
 use tweed_planner::policy::PolicyKinds;
 
 use super::problems::unwritable;
@@ -31,9 +32,9 @@ impl PolicyMarker {
     #[must_use]
     pub fn new(run_dir: &Path) -> Self {
         let path = run_dir.join(POLICY_FILE);
-        let kinds = match fs::read_to_string(&path) {
+        let kinds = match regular_file::read_text(&path, limits::STATE) {
             Ok(text) => kinds_of(&text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => PolicyKinds::default(),
+            Err(error) if error.is_missing() => PolicyKinds::default(),
             Err(_) => ALL,
         };
         Self { path, kinds }

@@ -13,6 +13,7 @@ mod churn;
 mod conflicts;
 mod cost;
 mod descriptors;
+mod endless_files;
 mod families;
 mod files;
 mod leftovers;

@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fmt, future};
 
+use http::HeaderValue;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::task::{JoinError, spawn_blocking};
+use tweed_core::{limits, regular_file};
 
 use super::Failure;
 use super::connect::{self, Pings};
+use super::kubeconfig;
 use super::peers::Peers;
 use super::proxy::{Proxy, ProxyVariables};
 
@@ -42,10 +45,12 @@ pub struct Server {
     pub authorities: Vec<Vec<u8>>,
 }
 
-/// A client of kube, and the URL of its server for messages.
+/// A client of kube, the URL of its server for messages, and the file with the token for
+/// each request.
 pub(crate) struct Connection {
     pub(super) client: Client,
     pub(super) url: String,
+    pub(super) token_file: Option<PathBuf>,
 }
 
 impl fmt::Debug for Connection {
@@ -60,7 +65,7 @@ impl Access {
     /// # Errors
     /// The kubeconfig or the service account's files cannot be used.
     pub async fn server(&self) -> Result<Server, Failure> {
-        let (config, _) = self.read().await?;
+        let config = self.read().await?.config;
         Ok(Server {
             url: config.cluster_url.to_string(),
             authorities: config.root_cert.unwrap_or_default(),
@@ -101,7 +106,11 @@ impl Access {
         peers: &Peers,
         turn: T,
     ) -> Result<(Connection, T), Failure> {
-        let (config, proxy_url) = self.read().await?;
+        let Found {
+            config,
+            proxy_url,
+            token_file,
+        } = self.read().await?;
         let proxy = match self {
             Self::Kubeconfig(_) => Proxy::to(&config.cluster_url, proxy_url.as_deref(), proxies)?,
             Self::InCluster { .. } => None,
@@ -123,40 +132,66 @@ impl Access {
             Err(Err(_cancelled)) => future::pending().await,
         };
         let client = client.map_err(|e| Failure::unreachable(&url, &e))?;
-        Ok((Connection { client, url }, turn))
+        let connection = Connection {
+            client,
+            url,
+            token_file,
+        };
+        Ok((connection, turn))
     }
 
-    /// Server and credentials, and the kubeconfig's `proxy-url`.
-    async fn read(&self) -> Result<(Config, Option<String>), Failure> {
+    /// Server and credentials, as the files say now.
+    async fn read(&self) -> Result<Found, Failure> {
         match self {
             Self::Kubeconfig(path) => {
                 let unusable = |error: &dyn std::error::Error| Failure::kubeconfig(path, error);
-                let mut kubeconfig = Kubeconfig::read_from(path).map_err(|e| unusable(&e))?;
+                let mut kubeconfig = kubeconfig::read(path).map_err(|e| unusable(&e))?;
+                kubeconfig::include_files(&mut kubeconfig, path).map_err(|e| unusable(&e))?;
                 let proxy_url = take_proxy_url(&mut kubeconfig);
                 let options = KubeConfigOptions::default();
                 let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-                let mut config = config.map_err(|e| unusable(&e))?;
-                trim_token(&mut config.auth_info);
-                Ok((config, proxy_url))
+                let config = config.map_err(|e| unusable(&e))?;
+                Ok(Found::new(config, proxy_url))
             }
-            Self::InCluster { server: None } => {
-                let config = Config::incluster_env().map_err(|e| Failure::in_cluster(&e))?;
-                Ok((config, None))
+            Self::InCluster { server } => {
+                kubeconfig::check_service_account().map_err(|e| Failure::in_cluster(&e))?;
+                let config = match server {
+                    None => Config::incluster_env(),
+                    Some(_) => Config::incluster_dns(),
+                };
+                let mut config = config.map_err(|e| Failure::in_cluster(&e))?;
+                if let Some(server) = server {
+                    config.cluster_url = server.clone();
+                }
+                Ok(Found::new(config, None))
             }
-            Self::InCluster {
-                server: Some(server),
-            } => {
-                let mut config = Config::incluster_dns().map_err(|e| Failure::in_cluster(&e))?;
-                config.cluster_url = server.clone();
-                Ok((config, None))
-            }
+        }
+    }
+}
+
+/// What the files of an [`Access`] say.
+struct Found {
+    config: Config,
+    /// The kubeconfig's `proxy-url`.
+    proxy_url: Option<String>,
+    /// The file with the token.
+    token_file: Option<PathBuf>,
+}
+
+impl Found {
+    fn new(mut config: Config, proxy_url: Option<String>) -> Self {
+        let token_file = take_token_file(&mut config.auth_info);
+        Self {
+            config,
+            proxy_url,
+            token_file,
         }
     }
 }
 
 /// The program that gives the credentials of the current context's user.
 fn program(path: &Path) -> Option<String> {
-    let kubeconfig = Kubeconfig::read_from(path).ok()?;
+    let kubeconfig = kubeconfig::read(path).ok()?;
     let current = kubeconfig.current_context?;
     let mut contexts = kubeconfig.contexts.into_iter();
     let user = contexts.find(|one| one.name == current)?.context?.user?;
@@ -178,23 +213,28 @@ fn take_proxy_url(kubeconfig: &mut Kubeconfig) -> Option<String> {
     taken.filter(|url| !url.is_empty())
 }
 
-/// Takes the token out of the `tokenFile` if there is white space around it, mostly the line end
-/// of a shell's `>`. kubectl leaves that out; kube takes it for a part of the token. The file is
-/// read again when the server refuses the token.
-fn trim_token(credentials: &mut AuthInfo) {
-    let Some(path) = credentials
-        .token_file
-        .as_ref()
-        .filter(|_| credentials.token.is_none())
-    else {
-        return;
-    };
-    // What cannot be read is reported with the reason when it is used.
-    let Ok(text) = std::fs::read_to_string(path) else {
-        return;
-    };
-    let token = text.trim();
-    if token != text {
-        credentials.token = Some(token.to_owned().into());
+/// Takes the `tokenFile` out of the credentials, if kube would use it: kube would read it by
+/// itself again and again, whatever has been put in its place.
+fn take_token_file(credentials: &mut AuthInfo) -> Option<PathBuf> {
+    let has_password = credentials.username.is_some() && credentials.password.is_some();
+    if has_password || credentials.token.is_some() || credentials.auth_provider.is_some() {
+        return None;
     }
+    let path = credentials.token_file.take()?;
+    // It goes before a program that gives credentials.
+    credentials.exec = None;
+    Some(path.into())
+}
+
+/// The header with the token in this file. The file is read for each request: the kubelet
+/// replaces it. White space around the token, mostly the line end of a shell's `>`, is no part
+/// of it.
+pub(super) fn bearer(path: &Path) -> Result<HeaderValue, String> {
+    let why =
+        |error: &dyn fmt::Display| format!("cannot use the token in {}: {error}", path.display());
+    let text = regular_file::read_text(path, limits::CREDENTIALS).map_err(|e| why(&e))?;
+    let header = HeaderValue::try_from(format!("Bearer {}", text.trim()));
+    let mut header = header.map_err(|e| why(&e))?;
+    header.set_sensitive(true);
+    Ok(header)
 }

@@ -9,6 +9,7 @@ mod access;
 pub(crate) mod body;
 mod connect;
 mod failure;
+mod kubeconfig;
 mod objects;
 mod peers;
 pub(crate) mod proxy;
@@ -18,7 +19,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt as _;
 use prost::bytes::Bytes;
@@ -230,6 +231,14 @@ impl Connection {
     ) -> Result<Response, Failure> {
         let mut request = request.map(kube::client::Body::from);
         request.headers_mut().insert(ACCEPT, accept);
+        if let Some(file) = &self.token_file {
+            let credentials = |why| Failure::Credentials {
+                url: self.url.clone(),
+                why,
+            };
+            let bearer = access::bearer(file).map_err(credentials)?;
+            request.headers_mut().insert(AUTHORIZATION, bearer);
+        }
         let answer = tokio::time::timeout(answer_timeout, self.client.send(request)).await;
         let answer = answer
             .map_err(|_| Failure::silent(&self.url, answer_timeout))?

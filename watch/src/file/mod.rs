@@ -10,26 +10,23 @@
 
 pub mod manifests;
 
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use std::{fs::File, io::Read};
 
-use nix::fcntl::OFlag;
 use tokio::{sync::mpsc, sync::mpsc::error::SendError};
 use tokio_util::sync::CancellationToken;
 
+use tweed_core::limits;
 use tweed_core::object::{Event, node::Node};
+use tweed_core::regular_file::{self, ReadError};
 
 use crate::{LastWord, Source, kind::Kind};
 use manifests::{Broken, has_node, parse};
 
 /// Time between two checks of the file.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Maximum size of the file, in bytes: 5,000 Nodes as `kubectl get nodes -o
-/// yaml` prints them, 10 KiB each, fit.
-const MAX_SIZE: u64 = 64 << 20;
 
 /// The source of the objects of one kind in a file of manifests, in YAML or
 /// JSON: objects, and Lists of them, in one document or several. Other kinds are
@@ -58,14 +55,7 @@ impl FileSource {
 #[derive(Debug, thiserror::Error)]
 enum FileError {
     #[error("cannot read {path}: {source}")]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("{0} is not a file")]
-    NotFile(PathBuf),
-    #[error("{path} has more than {} MiB", MAX_SIZE >> 20)]
-    TooLarge { path: PathBuf },
+    Read { path: PathBuf, source: ReadError },
     #[error("{path} is broken: {why}")]
     Broken { path: PathBuf, why: Broken },
 }
@@ -190,36 +180,21 @@ async fn send_list<K>(
 }
 
 fn check<K: Kind>(path: &Path, own_node: &str, known: Known) -> Result<Check<K>, FileError> {
-    let read = |source| FileError::Read {
+    let failed = |source| FileError::Read {
         path: path.to_owned(),
         source,
     };
-    // O_NONBLOCK: a pipe in place of the file is refused, not waited for.
-    let mut file = (File::options().read(true))
-        .custom_flags(OFlag::O_NONBLOCK.bits())
-        .open(path)
-        .map_err(read)?;
-    if !file.metadata().map_err(read)?.is_file() {
-        return Err(FileError::NotFile(path.to_owned()));
-    }
-    let stamp = Stamp::of(&file).map_err(read)?;
+    let stamp_of = |file| Stamp::of(file).map_err(|error| failed(error.into()));
+    let file = regular_file::open(path).map_err(failed)?;
+    let stamp = stamp_of(&file)?;
     if known.read == Some(stamp) {
         return Ok(Check::Same);
     }
     if known.busy != Some(stamp) && !stamp.is_old(SystemTime::now()) {
         return Ok(Check::Busy(stamp));
     }
-    let mut bytes = Vec::new();
-    (&mut file)
-        .take(MAX_SIZE + 1)
-        .read_to_end(&mut bytes)
-        .map_err(read)?;
-    if bytes.len() as u64 > MAX_SIZE {
-        return Err(FileError::TooLarge {
-            path: path.to_owned(),
-        });
-    }
-    if Stamp::of(&file).map_err(read)? != stamp {
+    let bytes = regular_file::rest(&file, limits::NODES).map_err(failed)?;
+    if stamp_of(&file)? != stamp {
         return Ok(Check::Busy(stamp));
     }
     Ok(Check::Read(stamp, parse_whole(&bytes, own_node)))

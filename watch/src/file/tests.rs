@@ -207,7 +207,16 @@ fn a_pipe_or_a_folder_is_refused() {
         let error = check::<Node>(&path, OWN_NODE, Known::default())
             .map(|_| ())
             .unwrap_err();
-        assert!(matches!(error, FileError::NotFile(_)), "{error}");
+        assert!(
+            matches!(
+                error,
+                FileError::Read {
+                    source: ReadError::NotRegular,
+                    ..
+                }
+            ),
+            "{error}"
+        );
     }
 }
 
@@ -255,7 +264,7 @@ fn a_file_too_large_is_refused_unread() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("nodes.yaml");
     let big = File::create(&path).unwrap();
-    big.set_len(MAX_SIZE + 1).unwrap();
+    big.set_len(limits::NODES + 1).unwrap();
     is_being_written(&path);
     let Ok(Check::Busy(stamp)) = check::<Node>(&path, OWN_NODE, Known::default()) else {
         panic!("a file of this moment was read")
@@ -267,5 +276,14 @@ fn a_file_too_large_is_refused_unread() {
     let error = check::<Node>(&path, OWN_NODE, seen)
         .map(|_| ())
         .unwrap_err();
-    assert!(matches!(error, FileError::TooLarge { .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            FileError::Read {
+                source: ReadError::TooLong { .. },
+                ..
+            }
+        ),
+        "{error}"
+    );
 }

@@ -89,6 +89,10 @@ async fn credentials_that_cannot_be_had_are_named_with_their_file_or_program() {
     };
     for (user, named) in [
         (json!({"tokenFile": folder.join("none")}), "/none"),
+        (
+            json!({"tokenFile": "/dev/zero"}),
+            "/dev/zero: it is not a regular file",
+        ),
         (json!({"exec": exec("/no/such/plugin")}), "auth exec"),
         (json!({"exec": exec("/bin/false")}), "/bin/false"),
     ] {
@@ -104,6 +108,29 @@ async fn credentials_that_cannot_be_had_are_named_with_their_file_or_program() {
             .starts_with("the credentials for the API server http://");
         assert!(begins, "{loss:?}");
     }
+    watched.end().await;
+}
+
+/// Others may write where it is: a FIFO without a writer, or a device without an end.
+#[tokio::test]
+async fn a_kubeconfig_without_end_and_certificates_without_end_are_named_and_not_waited_for() {
+    let (_server, cluster) = server_for("given").await;
+    let mut watched = Watched::<Node>::without_kubeconfig();
+    let folder = watched.folder.path().to_owned();
+    let fifo = folder.join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    std::fs::rename(fifo, folder.join("kubeconfig")).unwrap();
+    let named = "kubeconfig: it is not a regular file";
+    let is_named =
+        |event: &Event<Node>| matches!(event, Event::Lost(loss) if loss.reason.contains(named));
+    watched.until(is_named).await;
+    let mut endless = cluster.clone();
+    endless["certificate-authority"] = "/dev/zero".into();
+    write_kubeconfig_as(&folder, endless, json!({"token": "given"}));
+    let is_named = |event: &Event<Node>| matches!(event, Event::Lost(loss) if loss.reason.contains("cannot read /dev/zero: it is not"));
+    watched.until(is_named).await;
+    write_kubeconfig_as(&folder, cluster, json!({"token": "given"}));
+    watched.listed().await;
     watched.end().await;
 }
 

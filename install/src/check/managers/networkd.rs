@@ -3,10 +3,11 @@
 //! counts for it.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::path::{Path, PathBuf};
-use std::{fs, iter};
 
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::{limits, regular_file};
 
 use super::{Outcome, ok};
 use crate::{displaced::names, places::Places};
@@ -58,11 +59,14 @@ fn read(places: &Places) -> Vec<NetworkFile> {
     let with_drop_ins = |(name, path): (String, PathBuf)| {
         let drop_ins = effective(places, &format!("{name}.d"), ".conf");
         let paths = iter::once(path.clone()).chain(drop_ins.into_values());
-        let texts = paths.filter_map(|path| fs::read_to_string(path).ok());
+        let texts =
+            paths.filter_map(|path| regular_file::read_text(&path, limits::HOST_CONFIG).ok());
         let text = texts.collect::<Vec<_>>().join("\n");
         NetworkFile { path, text }
     };
-    let is_masked = |path: &Path| fs::read(path).is_ok_and(|bytes| bytes.is_empty());
+    let is_masked = |path: &Path| {
+        regular_file::read(path, limits::HOST_CONFIG).is_ok_and(|bytes| bytes.is_empty())
+    };
     files
         .filter(|(_, path)| !is_masked(path))
         .map(with_drop_ins)
@@ -209,6 +213,8 @@ mod tests {
     use clap::Parser;
 
     use super::super::super::Level;
+    use std::fs;
+
     use super::*;
     use crate::places::PlaceArgs;
 

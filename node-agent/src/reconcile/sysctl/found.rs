@@ -1,12 +1,13 @@
 //! The file with the values that sysctls had before tweed, for the uninstallation.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use tweed_core::atomic_file::{self, ReplaceError};
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::sysctl::{FOUND, Found};
 use tweed_core::uptime::is_older_than_boot;
+use tweed_core::{limits, regular_file};
 
 /// What is wrong with the file. Nothing but the uninstallation is worse for it.
 #[derive(Debug, thiserror::Error)]
@@ -38,10 +39,10 @@ impl FoundFile {
     /// The values of this boot; none where there is no file, or one of an earlier boot.
     pub(super) fn read(&self) -> Result<Found, FoundError> {
         let none = || Found::none_in(&self.boot_id);
-        let content = match fs::read(&self.path) {
+        let content = match regular_file::read(&self.path, limits::STATE) {
             Ok(content) => content,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(none()),
-            Err(error) => return Err(FoundError::Read(error)),
+            Err(error) if error.is_missing() => return Ok(none()),
+            Err(error) => return Err(FoundError::Read(error.into())),
         };
         match Found::parse(&content) {
             Ok(found) if found.is_of(&self.boot_id) => Ok(found),
@@ -68,6 +69,8 @@ impl FoundFile {
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
+
+    use std::fs;
 
     use super::*;
 
