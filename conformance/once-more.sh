@@ -12,7 +12,8 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 status=0
-"$@" 2>&1 | tee "$log" || status=${PIPESTATUS[0]}
+# What is interrupted still says how it ends.
+"$@" 2>&1 | tee --ignore-interrupts "$log" || status=${PIPESTATUS[0]}
 # Who is interrupted or ended by a signal is not asked again.
 [ "$status" -ne 0 ] && [ "$status" -lt 128 ] || exit "$status"
 printf '%s failed: once more\n' "$name" >&2

@@ -52,6 +52,8 @@ main() {
     mkdir -p target
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
+    # `make e2e` may have made it as root.
+    rm -f "$flaky"
     : >"$flaky"
     run default "$@"
     if [ $# -eq 0 ]; then
