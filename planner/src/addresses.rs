@@ -118,6 +118,21 @@ pub fn without(network: &IpNetwork, except: &[IpNetwork]) -> Vec<Range> {
     ranges
 }
 
+/// The union of networks without what is in `holes`.
+pub fn spans_of<'a>(
+    networks: impl IntoIterator<Item = &'a IpNetwork> + Copy,
+    holes: &[IpNetwork],
+) -> BTreeSet<Span> {
+    let of_family = |family| {
+        let is = |one: &&IpNetwork| Family::of(one.network()) == family;
+        let networks = networks.into_iter().filter(is);
+        let ranges = merged(networks.flat_map(|one| without(one, holes)).collect());
+        ranges.into_iter().map(move |range| span(family, range))
+    };
+    let families = [Family::V4, Family::V6].into_iter();
+    families.flat_map(of_family).collect()
+}
+
 /// Whether an address is in one of these spans, which do not overlap.
 #[must_use]
 pub fn within(spans: &BTreeSet<Span>, ip: IpAddr) -> bool {

@@ -8,12 +8,15 @@ use ipnetwork::IpNetwork;
 use tweed_core::object::node::Node;
 use tweed_core::object::selector::Labels;
 
+use crate::addresses::{Span, spans_of, within};
+
 /// A Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeEntry {
     /// Its labels.
     pub labels: Arc<Labels>,
-    /// `status.addresses`.
+    /// `status.addresses`, without those that are in the pod CIDRs of any Node: a kubelet
+    /// writes its own Node's, and would speak for another node's pod.
     pub addresses: BTreeSet<IpAddr>,
     /// Its pod CIDRs, as far as they are accepted: only there its pods have addresses.
     pod_cidrs: Vec<IpNetwork>,
@@ -73,8 +76,12 @@ impl NodeIndex {
         &mut self,
         nodes: impl IntoIterator<Item = (&'a Node, Vec<IpNetwork>)>,
     ) -> bool {
+        let nodes: Vec<_> = nodes.into_iter().collect();
+        let cidrs: Vec<IpNetwork> = nodes.iter().flat_map(|(_, cidrs)| cidrs).copied().collect();
+        let of_pods = spans_of(&cidrs, &[]);
         let entries = nodes.into_iter();
-        let entries = entries.map(|(node, cidrs)| (node.name.as_str(), entry(node, cidrs)));
+        let entries =
+            entries.map(|(node, cidrs)| (node.name.as_str(), entry(node, cidrs, &of_pods)));
         let nodes: BTreeMap<&str, NodeEntry> = entries.collect();
         let mut changed = !std::mem::replace(&mut self.complete, true);
         let gone: Vec<String> = self.nodes.keys().cloned().collect();
@@ -118,14 +125,12 @@ impl NodeIndex {
     }
 }
 
-fn entry(node: &Node, pod_cidrs: Vec<IpNetwork>) -> NodeEntry {
-    let addresses = node
-        .addresses
-        .iter()
-        .filter_map(|one| one.address.parse().ok());
+fn entry(node: &Node, pod_cidrs: Vec<IpNetwork>, of_pods: &BTreeSet<Span>) -> NodeEntry {
+    let addresses = node.addresses.iter();
+    let addresses = addresses.filter_map(|one| one.address.parse().ok());
     NodeEntry {
         labels: node.labels.clone(),
-        addresses: addresses.collect(),
+        addresses: addresses.filter(|ip| !within(of_pods, *ip)).collect(),
         overlay: pod_cidrs.iter().map(IpNetwork::network).collect(),
         pod_cidrs,
     }
@@ -154,7 +159,7 @@ mod tests {
             .internal("192.0.2.2")
             .address("ExternalIP", "203.0.113.2")
             .internal("2001:db8::2");
-        let entry = entry(&node, claimed(&node));
+        let entry = entry(&node, claimed(&node), &BTreeSet::new());
         let aliases = |address: &str| -> Vec<String> {
             let aliases = entry.aliases(address.parse().unwrap());
             aliases.map(|one| one.to_string()).collect()

@@ -11,7 +11,7 @@ use tweed_core::object::service_cidr::ServiceCidr;
 use super::desired::Span;
 use super::options::Options;
 use super::spec::{FAMILIES, address};
-use crate::addresses::{merged, overlap, parse_cidr, range, span, without};
+use crate::addresses::{overlap, parse_cidr, range, span, spans_of};
 
 /// The label of a Node that names its zone.
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
@@ -196,18 +196,4 @@ impl ServiceNetworks {
 fn addresses_in(network: &IpNetwork, addresses: &BTreeSet<IpAddr>) -> impl Iterator<Item = IpAddr> {
     let Span { first, last } = span(Family::of(network.network()), range(network));
     addresses.range(first..=last).copied()
-}
-
-/// The union of networks without what is in `holes`.
-fn spans_of<'a>(
-    networks: impl IntoIterator<Item = &'a IpNetwork> + Copy,
-    holes: &[IpNetwork],
-) -> BTreeSet<Span> {
-    let of_family = |family| {
-        let is = |one: &&IpNetwork| Family::of(one.network()) == family;
-        let networks = networks.into_iter().filter(is);
-        let ranges = merged(networks.flat_map(|one| without(one, holes)).collect());
-        ranges.into_iter().map(move |range| span(family, range))
-    };
-    FAMILIES.into_iter().flat_map(of_family).collect()
 }

@@ -96,7 +96,7 @@ impl Cluster {
                 .addresses
                 .iter()
                 .filter_map(|one| one.address.parse().ok());
-            let own: Vec<IpAddr> = own.collect();
+            let own: Vec<IpAddr> = own.filter(|ip| !self.is_of_pods(*ip)).collect();
             let overlay = node.pod_cidrs.iter().any(|cidr| {
                 let cidr: Option<IpNetwork> = cidr.parse().ok();
                 cidr.is_some_and(|cidr| cidr.network() == address)
@@ -110,6 +110,15 @@ impl Cluster {
             }
         }
         party
+    }
+
+    /// Whether an address is in the pod CIDRs of any Node.
+    fn is_of_pods(&self, address: IpAddr) -> bool {
+        let mut cidrs = self.nodes.iter().flat_map(|node| &node.pod_cidrs);
+        cidrs.any(|cidr| {
+            let cidr = cidr.parse::<IpNetwork>();
+            cidr.is_ok_and(|cidr| cidr.contains(address))
+        })
     }
 
     /// Whether an address is in the pod CIDRs of the pod's node.

@@ -7,6 +7,7 @@ use tweed_core::object::{Event, Object as _};
 
 use super::fixture::*;
 use super::world::World;
+use crate::fixture::NodeFixture as _;
 use crate::policy::evaluator::Endpoint;
 use crate::policy::explain::ExplainError;
 use crate::policy::pods::PodScope;
@@ -41,6 +42,28 @@ fn name_at(world: &World, at: &str) -> Option<String> {
             ..
         } => Some(name),
         _ => None,
+    }
+}
+
+/// A Node that lists the address of another node's pod: packets of the Node do not count as the
+/// pod's, and packets of the pod do not count as the Node's.
+#[test]
+fn a_node_does_not_speak_for_a_pod_of_another_node() {
+    let peers = vec![block("10.0.1.2/32", &[]), block("192.0.2.3/32", &[])];
+    for (listed, node_passes, pod_passes) in [
+        ("198.51.100.9", false, true),
+        ("192.0.2.3", true, true),
+        ("10.0.1.2", false, true),
+    ] {
+        let mut world = world(vec![allow("blocks", peers.clone(), Vec::new())]);
+        let third = node("third", "10.0.2.0/24").internal(listed);
+        world.cluster.nodes.push(third);
+        world.set_nodes();
+        world.planner.plan();
+        assert_eq!(reaches(&world, "10.0.2.0", 80), node_passes, "{listed}");
+        assert_eq!(reaches(&world, "10.0.1.2", 80), pod_passes, "{listed}");
+        let who = world.planner.who(address("10.0.1.2"));
+        assert!(matches!(who, Who::Pod { .. }), "{listed}: {who:?}");
     }
 }
 
