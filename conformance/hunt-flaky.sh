@@ -41,6 +41,11 @@ build_again='
         cargo build --quiet --package tweed-agent --target-dir "$1" || sleep 10
     done'
 
+# What cannot have real-time priority would take nothing away.
+chrt --fifo 50 true || {
+    echo "hunt-flaky.sh: needs the right to set real-time priorities (root)" >&2
+    exit 1
+}
 set -m
 for ((cpu = 0; cpu < $(nproc); cpu++)); do
     taskset --cpu-list "$cpu" chrt --fifo 50 bash -c "$take_processor" &
