@@ -147,7 +147,7 @@ problem_kinds! {
     /// There is no way to other nodes yet that could tell the MTU of pods.
     MtuUnknown, "mtu-unknown", Host, NewPods,
         "bring up the uplink or the routing daemon, so that there is a route to the other nodes or a default route, or set --mtu; the agent goes on as soon as there is one";
-    /// The table `inet tweed` cannot be read or written.
+    /// A table of nftables cannot be read or written.
     Nftables, "nftables", Host, NewPods,
         "mend what it names; the agent tries again by itself";
     /// The own Node has no pod CIDR.

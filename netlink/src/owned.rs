@@ -13,7 +13,7 @@
 //! | neighbour | on the VXLAN device, permanent | the kernel adds and removes others |
 //! | …on a pod's link | permanent, for an address of its record | never removed |
 //! | FDB entry | on the VXLAN device | entries of other devices are never touched |
-//! | nftables table | `inet tweed` | others are never written; their rules are read only where they may drop packets of pods or of the overlay |
+//! | nftables table | `inet tweed`, `inet tweed-policy`, `inet tweed-services` | others are never written; their rules are read only where they may drop packets of pods or of the overlay |
 //! | routing rule | none is | only read |
 //!
 //! The sysctls are listed where they are kept: `tweed_core::sysctl`.
@@ -35,13 +35,29 @@ use tweed_core::ownership::{
 
 const DEVICE_PREFIX: &str = "tweed.";
 
-/// The nftables table.
+/// The nftables table of the overlay.
 pub const TABLE: TableKey<'static> = TableKey {
     family: FAMILY_INET,
     name: "tweed",
 };
 
-/// The set of that table with the addresses of pods that policies have been applied to; a local
+/// The table of policies.
+pub const POLICY_TABLE: TableKey<'static> = TableKey {
+    family: FAMILY_INET,
+    name: "tweed-policy",
+};
+
+/// The table of Services.
+pub const SERVICES_TABLE: TableKey<'static> = TableKey {
+    family: FAMILY_INET,
+    name: "tweed-services",
+};
+
+/// All of them, in the order in which they are removed: without Services the destination of
+/// a flow is another one, which policies may forbid.
+pub const TABLES: [TableKey<'static>; 3] = [SERVICES_TABLE, POLICY_TABLE, TABLE];
+
+/// The set of the table of policies with the addresses of pods that policies have been applied to; a local
 /// address that is not in it passes nothing while there are policies.
 #[must_use]
 pub fn judged_set(family: Family) -> &'static str {
@@ -57,7 +73,7 @@ pub fn judged_set(family: Family) -> &'static str {
 /// # Errors
 /// The kernel's refusal.
 pub fn forget_judgement(address: IpAddr) -> Result<(), Error> {
-    let mut transaction = Transaction::new(format!("{address} in table {TABLE}"));
+    let mut transaction = Transaction::new(format!("{address} in table {POLICY_TABLE}"));
     let octets = match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
@@ -65,7 +81,7 @@ pub fn forget_judgement(address: IpAddr) -> Result<(), Error> {
     let key = |item: Attributes| item.nest(KEY, |key| key.bytes(VALUE, &octets));
     let set = Attributes::new().text(SET_NAME, judged_set(Family::of(address)));
     let named = set.nest(ELEMENTS, |list| list.nest(ITEM, key));
-    transaction.delete(TABLE.message(DELETE_ELEMENTS, named));
+    transaction.delete(POLICY_TABLE.message(DELETE_ELEMENTS, named));
     match Socket::open()?.commit(&transaction) {
         Err(error) if error.is_absent() => Ok(()),
         result => result,

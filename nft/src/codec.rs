@@ -232,12 +232,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Takes out the elements that were read as a whole so far.
-    pub(super) fn take(&mut self) -> Elements {
-        std::mem::take(&mut self.decoded.elements)
-    }
-
-    /// All that was read and not taken out.
+    /// All that was read.
     pub(super) fn finish(mut self) -> Decoded {
         pair(self.set, self.bounds, &mut self.decoded);
         self.decoded

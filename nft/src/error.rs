@@ -50,14 +50,6 @@ pub enum Error {
         /// What it said.
         stderr: String,
     },
-    /// Two components of the table could not be written.
-    #[error("{first}; besides: {other}")]
-    Both {
-        /// Why the first could not.
-        first: Box<Self>,
-        /// Why the other could not.
-        other: Box<Self>,
-    },
     /// The marks of connections are cleared in a thread of its own.
     #[error("cannot start a thread: {0}: the next pass tries again")]
     Thread(#[source] io::Error),
@@ -67,26 +59,10 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether this, or what came first, says that `nft` refused the table: then its rules
-    /// are as they were.
+    /// Whether `nft` refused the table: then its rules are as they were.
     #[must_use]
     pub fn is_of_nft(&self) -> bool {
-        match self {
-            Self::NftRefused { .. } => true,
-            Self::Both { first, .. } => first.is_of_nft(),
-            _ => false,
-        }
-    }
-
-    /// This error, and another one beside it if there is one.
-    pub(super) fn and(self, other: Option<Self>) -> Self {
-        match other {
-            None => self,
-            Some(other) => Self::Both {
-                first: Box::new(self),
-                other: Box::new(other),
-            },
-        }
+        matches!(self, Self::NftRefused { .. })
     }
 
     /// Whether the table is known to be as it was before a change that failed.

@@ -1,40 +1,49 @@
-//! A table of nftables as data, and the kernel made to hold it.
+//! Tables of nftables as data, and the kernel made to hold them.
 //!
 //! The way of the data: [`table::Skeleton`] is a table without elements (chains,
 //! rules as text, sets and maps), [`element::Contents`] is what its sets and maps
-//! hold; both are pure. [`Reconciler`] compares them with what the kernel holds and
+//! hold; both are pure. A [`keeper`] compares them with what the kernel holds and
 //! writes what differs: rules change seldom and go through the program `nft`, as
-//! one transaction that replaces the whole table; elements change with every Node
-//! and go through netlink, as one transaction of what differs.
+//! one transaction that replaces the rules around the sets; elements change with every
+//! object and go through netlink, as one transaction of what differs. What all tables of a
+//! thread share is the [`Connection`].
 //!
-//! [`inet_tweed`] says what tweed's own table is; nothing else here knows it.
+//! [`overlay`], [`policy`] and [`services`] say what tweed's own tables are, and are all
+//! used in the same way: [`Table`]. Nothing else here knows them.
 //!
 //! What always holds:
 //! - no other table is ever read or written, so nothing here depends on what other
 //!   programs put into theirs: `nft` never lists anything;
 //! - a table that is as it should be is only read, also after a restart;
-//! - at no moment is the table missing or half written: packets see the old rules
+//! - at no moment is a table missing or half written: packets see the old rules
 //!   or the new ones.
 
 mod baseline;
 mod codec;
+mod connection;
 pub mod element;
+mod encode;
 mod error;
-pub mod inet_tweed;
+mod joint;
+pub mod keeper;
 mod loader;
-mod look;
 mod observe;
+pub mod overlay;
+pub mod policy;
 mod present;
-pub mod provided;
-mod reconcile;
+pub mod provider;
 // One piece for the tests of all crates.
 #[cfg(test)]
 #[path = "../../core/tests/common/script.rs"]
 mod script;
-mod sum;
+pub mod services;
 pub mod table;
+mod tables;
 pub mod value;
+mod words;
 
+pub use connection::Connection;
 pub use error::Error;
-pub use inet_tweed::{Policy, Table, remove};
-pub use reconcile::{Outcome, Reconciler};
+pub use joint::{Joint, switch};
+pub use keeper::Outcome;
+pub use tables::{POLICY_TABLE, SERVICES_TABLE, TABLE, TABLES, Table, present, remove};

@@ -140,8 +140,8 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::inet_tweed::TABLE;
     use crate::script::write_script;
+    use crate::tables::TABLE;
 
     #[test]
     fn a_program_that_hangs_ends_with_the_agent() {

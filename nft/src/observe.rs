@@ -17,12 +17,10 @@ use tweed_netlink::nf::object::{
     SET_NAME, TableKey,
 };
 use tweed_netlink::nf::{Message, Socket};
-use tweed_netlink::socket::Dump;
 
-use crate::codec::{self, Decoder};
+use crate::codec;
 use crate::element::{Contents, Data, Elements, Key};
-use crate::sum::{Sum, Summer};
-use crate::table::{Keeper, Set, Skeleton, hex};
+use crate::table::{KeptBy, Set, Skeleton, hex};
 
 /// Name, flags, use count, comment, owner.
 const TABLE_ATTRIBUTES: &[u16] = &[1, 2, 3, 6, 7];
@@ -33,15 +31,6 @@ const LOOKUP_SET: u16 = 1;
 /// Name, flags, types and lengths of key and data, policy, description,
 /// timeout, interval, comment, type of objects, expressions.
 const SET_ATTRIBUTES: &[u16] = &[2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 17, 18];
-
-/// What a dump of a set has shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seen {
-    /// The sum of its elements; none if some are not such as tweed writes.
-    pub(super) sum: Option<Sum>,
-    /// Whether anything of nf_tables was changed meanwhile: elements may be missing.
-    pub(super) interrupted: bool,
-}
 
 /// The table as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +62,7 @@ pub(super) fn observe(
     for set in skeleton
         .sets
         .iter()
-        .filter(|set| set.keeper == Keeper::Reconciler)
+        .filter(|set| set.kept_by == KeptBy::Keeper)
     {
         let dump = key.elements(socket, &set.name)?;
         let lists = dump.iter().filter_map(|part| part.attribute(ELEMENTS));
@@ -171,35 +160,6 @@ pub(super) fn elements(
     let lists = dump.iter().filter_map(|part| part.attribute(ELEMENTS));
     let decoded = codec::decode(set, lists);
     Ok(decoded.foreign.is_empty().then_some(decoded.elements))
-}
-
-/// Reads one set and makes the sum of its elements while they arrive, so that nearly none
-/// is in memory.
-pub(super) fn sum(
-    socket: &mut Socket,
-    table: TableKey<'_>,
-    set: &Set,
-    summer: &Summer,
-) -> Result<Seen, Error> {
-    let mut decoder = Decoder::new(set);
-    let mut sum = Sum::default();
-    let mut add = |elements: Elements| {
-        for (key, data) in &elements {
-            summer.add(&mut sum, key, data.as_deref());
-        }
-    };
-    let dump = table.each_of_elements(socket, &set.name, |part| {
-        if let Some(list) = part.attribute(ELEMENTS) {
-            decoder.read(list);
-            add(decoder.take());
-        }
-    })?;
-    let rest = decoder.finish();
-    add(rest.elements);
-    Ok(Seen {
-        sum: rest.foreign.is_empty().then_some(sum),
-        interrupted: dump == Dump::Interrupted,
-    })
 }
 
 /// Reads one element of a set without intervals, with a map's data; none if there is no

@@ -5,7 +5,7 @@
 //! are there are known to be as they should be declared, only rules, chains and the other
 //! sets have to be replaced, and the elements stay where they are.
 //!
-//! The elements of the sets of one provider fit each other and nothing else. If one of these
+//! The elements of the provided sets fit each other and nothing else. If one of these
 //! sets is missing, or is not known to be untouched, another version may have filled the others:
 //! they are replaced, in the same transaction. Lists of networks mean the same whatever is in the others, and stay: the
 //! kernel shows new elements of sets of ranges only some time after the rules.
@@ -98,25 +98,20 @@ fn sort(
         let is_untouched = known.get(&name).is_some_and(|known| {
             known.version == declared.version() && digests.get(&name) == Some(&known.digest)
         });
-        match is_untouched {
-            true => drop(present.sets.insert(name)),
-            false => present.stale_sets.push(stale(name, set)),
+        if is_untouched {
+            present.sets.insert(name);
+        } else {
+            present.stale_sets.push(stale(name, set));
         }
     }
-    let (there, missing): (Vec<&Set>, Vec<&Set>) = (skeleton.sets.iter())
-        .filter(|set| set.is_provided())
-        .partition(|set| present.sets.contains(&set.name));
-    let providers = |sets: Vec<&Set>| sets.into_iter().filter_map(Set::provider).collect();
-    let (there, missing): (BTreeSet<&str>, BTreeSet<&str>) = (providers(there), providers(missing));
-    let torn = &there & &missing;
+    let mut provided = skeleton.sets.iter().filter(|set| set.is_provided());
+    let is_torn = provided.any(|set| !present.sets.contains(&set.name));
     for set in sets {
         let name = set.text(SET_NAME)?;
         let declared = skeleton.sets.iter().find(|set| set.name == name);
-        let provider = declared.and_then(Set::provider);
-        let is_list = declared.is_some_and(is_list_of_networks);
-        let goes = provider.is_some_and(|provider| torn.contains(provider)) && !is_list;
+        let depends = |set: &Set| set.is_provided() && !is_list_of_networks(set);
         // One that is not known goes already.
-        if goes && present.sets.remove(name) {
+        if is_torn && declared.is_some_and(depends) && present.sets.remove(name) {
             present.stale_sets.push(stale(name.to_owned(), set));
         }
     }

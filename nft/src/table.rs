@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use tweed_netlink::nf::object::TableKey;
 
 use crate::element::{Contents, Data, Element, Key};
-use crate::provided::Provider;
+use crate::provider::Provider;
 use crate::value::Type;
 
 /// What a map gives for a key.
@@ -24,13 +24,13 @@ pub enum DataType {
 
 /// Who keeps the elements of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keeper {
-    /// The reconciler, which has a copy of what they should be.
-    Reconciler,
-    /// A [`Provider`](crate::provided::Provider) says what they should be, and the
-    /// reconciler has no copy: for sets with very many elements. Those of one name are
-    /// written, and known to be as they should, together.
-    Provider(&'static str),
+pub enum KeptBy {
+    /// The table's [`Keeper`](crate::keeper::Keeper), which has a copy of what they should be.
+    Keeper,
+    /// A [`Provider`](crate::provider::Provider) says what they should be, and there is no
+    /// copy: for sets with very many elements. Those of a table are written, and known to be
+    /// as they should, together.
+    Provider,
     /// The rules: packets add elements, which end by themselves after a time. Nobody else
     /// writes or reads them.
     Packets {
@@ -51,7 +51,7 @@ pub struct Set {
     /// Whether fields are ranges of values rather than single ones.
     pub interval: bool,
     /// Who keeps its elements.
-    pub keeper: Keeper,
+    pub kept_by: KeptBy,
 }
 
 /// Where a chain is entered by packets.
@@ -113,6 +113,22 @@ impl Skeleton {
         let text = skeleton.body(&Contents::new(), None, &BTreeSet::new());
         skeleton.version = format!("{format}-{}", hash(&text));
         skeleton
+    }
+
+    /// The same without the chains that packets enter by themselves, so that no packet sees
+    /// the table.
+    pub(super) fn without_hooks(&self, format: u32) -> Self {
+        let mut chains = self.chains.clone();
+        chains.retain(|chain| chain.hook.is_none());
+        let (sets, counters) = (self.sets.clone(), self.counters.clone());
+        Self::new(self.table, format, sets, counters, chains)
+    }
+
+    /// What `nft -f` reads to add the chains that [`Self::without_hooks`] leaves out.
+    pub(super) fn hooks(&self) -> String {
+        let hooked = self.chains.iter().filter(|chain| chain.hook.is_some());
+        let chains: String = hooked.map(Chain::text).collect();
+        format!("table {} {{{chains}}}\n", self.table)
     }
 
     /// What `nft -f` reads: the table with these elements in place of whatever
@@ -283,19 +299,10 @@ impl Chain {
 }
 
 impl Set {
-    /// The name of the provider that says what it should hold.
-    #[must_use]
-    pub fn provider(&self) -> Option<&'static str> {
-        match self.keeper {
-            Keeper::Provider(name) => Some(name),
-            Keeper::Reconciler | Keeper::Packets { .. } => None,
-        }
-    }
-
     /// Whether a provider says what it should hold.
     #[must_use]
     pub fn is_provided(&self) -> bool {
-        self.provider().is_some()
+        self.kept_by == KeptBy::Provider
     }
 
     /// A hash of its declaration.
@@ -310,7 +317,7 @@ impl Set {
         if self.interval {
             text += "\t\tflags interval\n";
         }
-        if let Keeper::Packets { size } = self.keeper {
+        if let KeptBy::Packets { size } = self.kept_by {
             text += &format!("\t\tsize {size}\n\t\tflags dynamic,timeout\n");
         }
         let elements: Vec<String> = match provider.filter(|_| self.is_provided()) {

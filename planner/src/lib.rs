@@ -6,8 +6,8 @@
 //! kernel ── overlay::host::HostFacts ────┘
 //! ```
 //!
-//! - [`store`] holds the objects of one kind, whichever it is: one store for
-//!   each kind, fed by that kind's watch.
+//! - [`tweed_component::store`] holds the objects of one kind, whichever it is: one store
+//!   for each kind, fed by that kind's watch.
 //! - [`overlay`] plans how packets reach the pods of other nodes. It needs the
 //!   Nodes and what this machine has.
 //! - Another planner (policy, services) is a folder beside `overlay`. It reads
@@ -30,5 +30,4 @@ pub mod overlay;
 pub mod policy;
 mod protocols;
 pub mod services;
-pub mod store;
 mod tables;

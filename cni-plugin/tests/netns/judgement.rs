@@ -399,7 +399,7 @@ fn are_judged(result: &Value) -> bool {
             let (address, _) = ip["address"].as_str().unwrap().split_once('/').unwrap();
             let family = if address.contains(':') { 6 } else { 4 };
             nft(&format!(
-                "get element inet tweed policy_judged{family} {{ {address} }}"
+                "get element inet tweed-policy policy_judged{family} {{ {address} }}"
             ))
         })
         .collect();
@@ -432,7 +432,7 @@ fn what_the_pod_before_could_do_a_pod_can_only_if_the_agent_says_so_in_time() {
             all.join(", ")
         };
         assert!(nft(&format!(
-            "table inet tweed {{
+            "table inet tweed-policy {{
                 set policy_judged4 {{ type ipv4_addr; elements = {{ {} }}; }}
                 set policy_judged6 {{ type ipv6_addr; elements = {{ {} }}; }}
             }}",

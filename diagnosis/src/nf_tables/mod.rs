@@ -1,5 +1,5 @@
 //! Tables of others that drop what pods send or get, or the VXLAN packets of the
-//! overlay. The table `inet tweed` cannot overrule them, so they are named, with the
+//! overlay. The tables of tweed cannot overrule them, so they are named, with the
 //! cure. Only read, never written.
 //!
 //! The way of the data: [`Drops`] reads nf_tables' notifications, and only if one of
@@ -155,7 +155,8 @@ impl AsFd for Drops {
 }
 
 fn is_own(family: u8, table: &str) -> bool {
-    family == owned::TABLE.family && table == owned::TABLE.name
+    let mut own = owned::TABLES.into_iter();
+    own.any(|own| own.family == family && own.name == table)
 }
 
 /// The hook that a chain is at, if it is one that is looked at.

@@ -19,6 +19,9 @@ mod lab;
 mod nf_tables;
 mod policy_routing;
 mod service_proxy;
+#[expect(dead_code, reason = "these tests need no more than an overlay")]
+#[path = "../../../nft/tests/nft/tables.rs"]
+mod tables;
 mod vxlan;
 #[expect(dead_code, reason = "these tests need no more than an overlay")]
 #[path = "../../../nft/tests/nft/wires.rs"]

@@ -7,18 +7,18 @@ use std::sync::{Arc, Mutex};
 use tweed_core::family::Family;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_diagnosis::{Packets, nf_tables::Drops};
-use tweed_nft::Table;
 use tweed_planner::overlay::desired::Ruleset;
 
 use crate::lab::Host;
 use crate::packets;
+use crate::tables::Tables;
 
 mod conditions;
 
 /// A host with an agent's table and what the agent asks about others'.
 struct Watcher {
     host: Host,
-    state: Arc<Mutex<(Table, Drops)>>,
+    state: Arc<Mutex<(Tables, Drops)>>,
     _run_dir: tempfile::TempDir,
 }
 
@@ -28,7 +28,7 @@ impl Watcher {
         let run_dir = tempfile::tempdir().unwrap();
         let path = run_dir.path().to_owned();
         let state = host.run(move || {
-            let table = Table::open(&path, Path::new("nft")).unwrap();
+            let table = Tables::open(&path, Path::new("nft"), false).unwrap();
             (table, Drops::open().unwrap())
         });
         Self {
@@ -43,7 +43,7 @@ impl Watcher {
         let state = Arc::clone(&self.state);
         self.host.run(move || {
             let (table, drops) = &mut *state.lock().unwrap();
-            table.drain_notifications().unwrap() | drops.drain_notifications().unwrap()
+            table.due() | drops.drain_notifications().unwrap()
         })
     }
 
@@ -56,7 +56,7 @@ impl Watcher {
         let state = Arc::clone(&self.state);
         self.host.run(move || {
             let (table, drops) = &mut *state.lock().unwrap();
-            table.reconcile(&Ruleset::default(), None, false).unwrap();
+            table.reconcile(&Ruleset::default(), false).unwrap();
             drops.problems(&packets).unwrap().to_vec()
         })
     }

@@ -12,8 +12,10 @@ use tweed_diagnosis::kernel_version;
 use tweed_netlink::Socket;
 use tweed_netlink::link::{self, Change, VethEnd, Vxlan};
 use tweed_netlink::nf::conntrack::{Conntrack, MarkFilter};
-use tweed_nft::inet_tweed::{Components, Wanted as Component};
-use tweed_nft::{Policy, Table};
+use tweed_nft::overlay::OverlayTable;
+use tweed_nft::policy::PolicyTable;
+use tweed_nft::services::ServicesTable;
+use tweed_nft::{Connection, Table};
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
 use tweed_planner::policy::desired::Desired;
@@ -78,7 +80,6 @@ pub(super) fn features(nft: &Path, run_dir: &Path, vxlan: Option<Wanted>) -> Vec
                 NF_TABLES,
                 try_rules(false),
             );
-            // They are rules of the same table.
             let of_services = rules.is_ok().then(|| {
                 let what = "nf_tables with all that rules of Services use";
                 let tried = tried(what, FOR_SERVICES, try_rules(true));
@@ -180,18 +181,14 @@ fn try_nf_tables(
     let folder = folder.map_err(|error| {
         format!("no temporary file for nft can be created ({error}): set TMPDIR")
     })?;
-    let desired = Desired {
-        active: true,
-        ..Desired::default()
-    };
-    let mut table = Table::open(folder.path(), nft)?;
-    let ruleset = every_rule(wanted);
+    let mut nft = Connection::open(folder.path(), nft)?;
     if !with_services {
-        let policy = Policy {
-            desired: &desired,
-            log: false,
+        let desired = Desired {
+            active: true,
+            ..Desired::default()
         };
-        table.reconcile(&ruleset, Some(policy), true)?;
+        OverlayTable::new(folder.path()).reconcile(&mut nft, &every_rule(wanted), true)?;
+        PolicyTable::new(folder.path(), false).reconcile(&mut nft, &desired, true)?;
         return Ok(());
     }
     // There are rules for each timeout of session affinity.
@@ -199,12 +196,7 @@ fn try_nf_tables(
         affinities: [(FIRST_AFFINITY, 10_800)].into(),
         ..Services::default()
     };
-    let components = Components {
-        policy: Component::As(&desired),
-        log: false,
-        services: Component::As(&services),
-    };
-    table.reconcile_all(&ruleset, &components, true)?;
+    ServicesTable::new(folder.path()).reconcile(&mut nft, &services, true)?;
     Ok(())
 }
 

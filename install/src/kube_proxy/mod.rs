@@ -19,7 +19,8 @@ use tweed_core::agent_state::{AGENT_STATE_FILE, ServesServices};
 use tweed_core::{limits, regular_file};
 use tweed_diagnosis::service_proxy::kube_proxy::{Trace, of_legacy, saved_lines};
 use tweed_diagnosis::service_proxy::kube_proxy_mode;
-use tweed_nft::Table;
+use tweed_nft::Connection;
+use tweed_nft::services::ServicesTable;
 
 use crate::error::InstallError;
 use crate::journal::Journal;
@@ -116,8 +117,8 @@ pub(crate) fn serves_services(places: &Places) -> Result<bool, InstallError> {
 /// # Errors
 /// The kernel cannot be asked.
 fn kernel_has_services(places: &Places) -> Result<bool, InstallError> {
-    match Table::open(&places.run_dir, Path::new("nft")) {
-        Ok(mut table) => Ok(table.refused()?.is_some()),
+    match Connection::open(&places.run_dir, Path::new("nft")) {
+        Ok(mut nft) => Ok(ServicesTable::new(&places.run_dir).is_there(&mut nft)?),
         Err(tweed_nft::Error::NoNfTables(_)) => Ok(false),
         Err(error) => Err(error.into()),
     }

@@ -1,11 +1,11 @@
-//! Removal of links, routes and the table of nf_tables in this network namespace.
+//! Removal of links, routes and the tables of nf_tables in this network namespace.
 //!
 //! The kernel removes addresses, neighbours and forwarding entries with their
 //! links.
 
 use tweed_core::ownership::ROUTE_PROTOCOL;
 use tweed_netlink::link::{self, Link};
-use tweed_netlink::owned::{self, TABLE};
+use tweed_netlink::owned;
 use tweed_netlink::route::{self, Route};
 use tweed_netlink::{Error, Socket};
 
@@ -24,7 +24,7 @@ pub(super) fn remove(journal: &mut Journal<'_>) -> bool {
             false
         }
     };
-    remove_table(journal) || had_links
+    remove_tables(journal) || had_links
 }
 
 struct Found {
@@ -71,17 +71,17 @@ fn execute(socket: &mut Socket, request: &tweed_netlink::Request) -> Result<(), 
 }
 
 /// Says whether there was a table.
-fn remove_table(journal: &mut Journal<'_>) -> bool {
-    match tweed_nft::remove(true) {
-        // A kernel without nf_tables has no table.
-        Ok(false) | Err(tweed_nft::Error::NoNfTables(_)) => false,
-        Ok(true) => {
-            let object = format!("nftables table {TABLE}");
-            journal.act(Action::REMOVE, object, || {
-                Ok(tweed_nft::remove(false).map(drop)?)
-            });
-            true
+fn remove_tables(journal: &mut Journal<'_>) -> bool {
+    match tweed_nft::present() {
+        Ok(tables) => {
+            for table in &tables {
+                let object = format!("nftables table {table}");
+                journal.act(Action::REMOVE, object, || Ok(tweed_nft::remove(*table)?));
+            }
+            !tables.is_empty()
         }
+        // A kernel without nf_tables has no table.
+        Err(tweed_nft::Error::NoNfTables(_)) => false,
         Err(error) => {
             journal.failed(&error.into());
             false

@@ -5,9 +5,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 
-use tweed_nft::Table;
-use tweed_nft::inet_tweed::{Components, Wanted};
-use tweed_planner::overlay::desired::Ruleset;
+use tweed_nft::services::ServicesTable;
+use tweed_nft::{Connection, Table as _};
 use tweed_planner::services::desired::Desired;
 
 use crate::lab::Host;
@@ -47,13 +46,11 @@ impl Machine {
         let (node, host) = (Node::new(), Host::new());
         host.run(|| {
             let run_dir = tempfile::tempdir().unwrap();
-            let mut table = Table::open(run_dir.path(), Path::new("nft")).unwrap();
-            let services = Desired::default();
-            let components = Components {
-                services: Wanted::As(&services),
-                ..Components::default()
-            };
-            (table.reconcile_all(&Ruleset::default(), &components, false)).unwrap();
+            let mut nft = Connection::open(run_dir.path(), Path::new("nft")).unwrap();
+            let mut table = ServicesTable::new(run_dir.path());
+            table
+                .reconcile(&mut nft, &Desired::default(), false)
+                .unwrap();
         });
         node.write(
             "/run/tweed/agent.json",
@@ -216,7 +213,7 @@ fn where_nobody_else_serves_services_it_stays() {
     // An agent that has ended says nothing new, whatever happens to its table.
     let served = r#"{"ready": true, "services": true}"#;
     machine.node.write("/run/tweed/agent.json", served);
-    machine.host.sh("nft delete table inet tweed");
+    machine.host.sh("nft delete table inet tweed-services");
     let before = machine.state();
     let said = machine.run(&["remove-kube-proxy"]).fails();
     assert!(said.contains("has no rules of Services"), "{said}");

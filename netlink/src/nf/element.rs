@@ -8,6 +8,10 @@ pub const KEY: u16 = 1;
 pub const DATA: u16 = 2;
 /// `NFTA_SET_ELEM_FLAGS`.
 pub const FLAGS: u16 = 3;
+/// `NFTA_SET_ELEM_TIMEOUT`: milliseconds.
+pub const TIMEOUT: u16 = 4;
+/// `NFTA_SET_ELEM_EXPIRATION`: milliseconds that remain.
+pub const EXPIRATION: u16 = 5;
 /// `NFTA_SET_ELEM_KEY_END`.
 pub const KEY_END: u16 = 10;
 /// `NFTA_DATA_VALUE`.

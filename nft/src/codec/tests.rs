@@ -1,7 +1,7 @@
 use super::*;
 use crate::element::ElementsDelta;
 
-use crate::table::Keeper;
+use crate::table::KeptBy;
 
 fn address(text: &str) -> Value {
     Value::Address(text.parse().unwrap())
@@ -27,7 +27,7 @@ fn set(key: &[Type], data: Option<DataType>, interval: bool) -> Set {
         key: key.to_vec(),
         data,
         interval,
-        keeper: Keeper::Reconciler,
+        kept_by: KeptBy::Keeper,
     }
 }
 

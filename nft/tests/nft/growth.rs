@@ -2,6 +2,7 @@
 //! elements; the rules stay.
 
 use tweed_nft::Outcome;
+use tweed_nft::Table as _;
 use tweed_planner::overlay::desired::Ruleset;
 
 use crate::node::{NOTHING, Node, cluster};
@@ -39,7 +40,8 @@ fn a_pod_cidr_of_a_new_length_is_taken_up_by_the_next_reconcile() {
         ..Ruleset::default()
     };
     let follow = |removed: Ruleset, added: Ruleset| {
-        let outcome = node.with(move |table| table.follow(&removed, &added));
+        let outcome =
+            node.with(move |table| table.overlay.follow(&mut table.nft, &(removed, added)));
         outcome.unwrap()
     };
     let (same, other) = (one_more("10.0.9.0/24"), one_more("10.0.8.0/23"));

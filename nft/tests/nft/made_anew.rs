@@ -40,7 +40,7 @@ fn no_flow_between_pods_is_masqueraded_after(damage: &str) {
         let sends = Sends(&done);
         for _ in 0..10 {
             wires.node.sh(format!("nft {damage}"));
-            let made = wires.with(|table| table.reconcile(&ruleset(), None, false));
+            let made = wires.with(|table| table.reconcile(&ruleset(), false));
             assert!(made.unwrap().repaired > 0);
             while let Ok((_, from)) = server.recv_from(&mut [0; 1]) {
                 sources.insert(from.ip().to_string());

@@ -1,4 +1,4 @@
-//! The table `inet tweed` in real namespaces, seen with the eyes of `nft` and
+//! The tables in real namespaces, seen with the eyes of `nft` and
 //! of packets. Needs root, `nft` and `ip`: without them the tests fail.
 
 #![expect(
@@ -10,7 +10,6 @@
 mod growth;
 mod inner;
 mod lab;
-mod looks;
 mod made_anew;
 mod masquerade;
 mod multicast;
@@ -26,6 +25,7 @@ mod services;
 mod shapes;
 mod sockets;
 mod spoofing;
+mod tables;
 mod vandal;
 mod vxlan;
 mod wires;

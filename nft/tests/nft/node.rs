@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
-use tweed_nft::{Outcome, Table};
+use tweed_nft::Outcome;
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
 
 use crate::lab::Host;
+use crate::tables::Tables;
 
 /// A cluster of `nodes` nodes, this one being number 1.
 pub fn cluster(nodes: u32) -> Ruleset {
@@ -43,7 +44,7 @@ pub fn cluster(nodes: u32) -> Ruleset {
 pub struct Node {
     pub host: Host,
     pub run_dir: TempDir,
-    table: Arc<Mutex<Option<Table>>>,
+    table: Arc<Mutex<Option<Tables>>>,
 }
 
 impl Node {
@@ -62,13 +63,13 @@ impl Node {
         let run_dir = self.run_dir.path().to_owned();
         let table = Arc::clone(&self.table);
         self.host.run(move || {
-            *table.lock().unwrap() = Some(Table::open(&run_dir, Path::new("nft")).unwrap());
+            *table.lock().unwrap() = Some(Tables::open(&run_dir, Path::new("nft"), false).unwrap());
         });
     }
 
     pub fn with<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Table) -> T + Send + 'static,
+        work: impl FnOnce(&mut Tables) -> T + Send + 'static,
     ) -> T {
         let table = Arc::clone(&self.table);
         self.host
@@ -77,12 +78,12 @@ impl Node {
 
     pub fn reconcile(&self, ruleset: &Ruleset) -> Outcome {
         let ruleset = ruleset.clone();
-        self.with(move |table| table.reconcile(&ruleset, None, false))
+        self.with(move |table| table.reconcile(&ruleset, false))
             .unwrap()
     }
 
     pub fn due(&self) -> bool {
-        self.with(Table::drain_notifications).unwrap()
+        self.with(Tables::due)
     }
 
     /// The table as `nft` shows it, counters aside.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tweed_netlink::nf::object::{DELETE_ELEMENTS, SET_NAME};
 use tweed_netlink::nf::{Attributes, Monitor, Notification, Socket, Transaction};
-use tweed_nft::inet_tweed::TABLE;
+use tweed_nft::TABLE;
 
 use crate::node::{NOTHING, Node, cluster};
 
@@ -25,7 +25,7 @@ fn node() -> (Node, Arc<Mutex<Monitor>>) {
     node.reconcile(&cluster(3));
     let other = node.with(|table| {
         let other = Monitor::open().unwrap();
-        table.pause_with(Some(other.membership()));
+        table.nft.pause_with(Some(other.membership()));
         other
     });
     (node, Arc::new(Mutex::new(other)))

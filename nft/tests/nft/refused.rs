@@ -6,10 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use tweed_nft::{Error, Table};
+use tweed_nft::Error;
 
 use crate::node::{NOTHING, Node, cluster};
 use crate::script::write_script;
+use crate::tables::Tables;
 
 /// What a shell does in place of `nft`, and what the error says.
 const FAILURES: [(&str, &str); 7] = [
@@ -56,8 +57,8 @@ impl Fake {
 fn error_of(node: &Node, nft: &Path) -> Error {
     let (run_dir, nft) = (node.run_dir.path().to_owned(), nft.to_owned());
     node.host.run(move || {
-        let mut table = Table::open(&run_dir, &nft).unwrap();
-        table.reconcile(&cluster(3), None, false).unwrap_err()
+        let mut table = Tables::open(&run_dir, &nft, false).unwrap();
+        table.reconcile(&cluster(3), false).unwrap_err()
     })
 }
 

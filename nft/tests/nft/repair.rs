@@ -4,12 +4,13 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tweed_nft::{Error, Table};
+use tweed_nft::Error;
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::Ruleset;
 
 use crate::lab::Host;
 use crate::node::{NOTHING, Node, cluster};
+use crate::tables::Tables;
 
 /// The command that adds an element for all keys to a set of `inet tweed`; none on a kernel
 /// that has no such elements, as Linux until 5.12.
@@ -149,7 +150,7 @@ fn a_forced_look_finds_what_no_notification_told() {
     let handles = node.handles();
     let forced = ruleset.clone();
     let outcome = node
-        .with(move |table| table.reconcile(&forced, None, true))
+        .with(move |table| table.reconcile(&forced, true))
         .unwrap();
     assert_eq!(outcome, NOTHING);
     assert_eq!(node.handles(), handles);
@@ -227,13 +228,13 @@ fn without_nft_the_error_names_the_package_and_the_table_stands() {
     let whole = node.listing();
     let run_dir = node.run_dir.path().to_owned();
     let error = node.host.run(move || {
-        let mut table = Table::open(&run_dir, Path::new("/nowhere/nft")).unwrap();
-        table.reconcile(&ruleset, None, false).unwrap();
+        let mut table = Tables::open(&run_dir, Path::new("/nowhere/nft"), false).unwrap();
+        table.reconcile(&ruleset, false).unwrap();
         let other = Ruleset {
             masquerade_nodes: !ruleset.masquerade_nodes,
             ..ruleset
         };
-        table.reconcile(&other, None, false).unwrap_err()
+        table.reconcile(&other, false).unwrap_err()
     });
     assert!(matches!(error, Error::NftMissing(_)), "{error:?}");
     assert!(

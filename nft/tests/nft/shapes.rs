@@ -10,10 +10,11 @@ use tweed_netlink::nf::FAMILY_INET;
 use tweed_netlink::nf::object::TableKey;
 use tweed_netlink::nf::verdict::Verdict;
 use tweed_nft::element::{Change, Contents, Data, Element, Elements, ElementsDelta, Field, Key};
-use tweed_nft::provided::Provider;
-use tweed_nft::table::{Chain, DataType, Keeper, Set, Skeleton};
+use tweed_nft::keeper::Keeper;
+use tweed_nft::provider::Provider;
+use tweed_nft::table::{Chain, DataType, KeptBy, Set, Skeleton};
 use tweed_nft::value::{Type, Value};
-use tweed_nft::{Error, Outcome, Reconciler};
+use tweed_nft::{Connection, Outcome};
 
 use crate::lab::Host;
 use crate::node::NOTHING;
@@ -29,7 +30,7 @@ fn skeleton() -> Skeleton {
         key: key.to_vec(),
         data,
         interval,
-        keeper: Keeper::Reconciler,
+        kept_by: KeptBy::Keeper,
     };
     let tuple = [Type::Ipv4, Type::Protocol, Type::Port];
     let values = |types: &[Type]| Some(DataType::Values(types.to_vec()));
@@ -208,7 +209,7 @@ fn nothing() -> Contents {
 struct Node {
     host: Host,
     run_dir: TempDir,
-    reconciler: Arc<Mutex<Option<Reconciler>>>,
+    keeper: Arc<Mutex<Option<(Keeper, Connection)>>>,
 }
 
 impl Node {
@@ -216,34 +217,38 @@ impl Node {
         let node = Self {
             host: Host::new(),
             run_dir: tempfile::tempdir().unwrap(),
-            reconciler: Arc::default(),
+            keeper: Arc::default(),
         };
         node.restart();
         node
     }
 
     fn restart(&self) {
-        let reconciler = Arc::clone(&self.reconciler);
-        let baseline = self.run_dir.path().join("baseline");
+        let keeper = Arc::clone(&self.keeper);
+        let run_dir = self.run_dir.path().to_owned();
         self.host.run(move || {
-            let opened = Reconciler::open(TABLE, Path::new("nft"), &baseline).unwrap();
-            *reconciler.lock().unwrap() = Some(opened);
+            let nft = Connection::open(&run_dir, Path::new("nft")).unwrap();
+            let new = Keeper::new(TABLE, &run_dir.join("baseline"));
+            *keeper.lock().unwrap() = Some((new, nft));
         });
     }
 
-    /// Runs `action` with the reconciler, in the host.
+    /// Runs `action` with the keeper, in the host.
     fn with<T: Send + 'static>(
         &self,
-        action: impl FnOnce(&mut Reconciler) -> T + Send + 'static,
+        action: impl FnOnce(&mut Keeper, &mut Connection) -> T + Send + 'static,
     ) -> T {
-        let reconciler = Arc::clone(&self.reconciler);
-        let run = move || action(reconciler.lock().unwrap().as_mut().unwrap());
-        self.host.run(run)
+        let keeper = Arc::clone(&self.keeper);
+        self.host.run(move || {
+            let mut keeper = keeper.lock().unwrap();
+            let (keeper, nft) = keeper.as_mut().unwrap();
+            action(keeper, nft)
+        })
     }
 
     fn reconcile(&self, contents: &Contents) -> Outcome {
         let contents = contents.clone();
-        self.with(|reconciler| reconciler.reconcile(&skeleton(), contents, None, false))
+        self.with(|keeper, nft| keeper.reconcile(nft, &skeleton(), contents, None, false))
             .unwrap()
     }
 
@@ -301,17 +306,10 @@ fn elements_of_every_shape_are_written_and_read_as_nft_does() {
     assert!(!node.listing().contains("\"elem\""), "{}", node.listing());
 }
 
-/// Provides no set of the table, and says so or cannot tell.
-struct NoProvider {
-    can_tell: bool,
-}
+/// Provides no set of the table.
+struct NoProvider;
 
 impl Provider for NoProvider {
-    fn prepare(&self) -> Result<(), Error> {
-        let unknown = || Error::Interrupted("what is provided".to_owned(), 1);
-        self.can_tell.then_some(()).ok_or_else(unknown)
-    }
-
     fn elements<'a>(&'a self, _: &str) -> Box<dyn Iterator<Item = Element> + 'a> {
         Box::new(std::iter::empty())
     }
@@ -330,10 +328,10 @@ fn a_table_that_is_renewed_after_a_refusal_keeps_the_elements_that_nobody_provid
             added: Vec::new(),
         },
     };
-    let renewed = node.with(|reconciler| {
-        let refused = reconciler.follow(&skeleton().sets, vec![absent]);
+    let renewed = node.with(|keeper, nft| {
+        let refused = keeper.follow(nft, &skeleton().sets, [vec![absent]]);
         assert!(refused.is_err(), "{refused:?}");
-        reconciler.renew(&skeleton(), None, &NoProvider { can_tell: true })
+        keeper.renew(nft, &skeleton(), None, &NoProvider)
     });
     assert_eq!(renewed.unwrap().repaired, 1);
     assert_eq!(node.listing(), whole);
@@ -358,21 +356,4 @@ fn what_others_do_to_a_map_is_put_back() {
         assert!(node.reconcile(&desired).repaired > 0, "{tampering}");
         assert_eq!(node.listing(), whole, "{tampering}");
     }
-}
-
-#[test]
-fn a_damaged_table_stays_while_it_is_not_known_what_is_provided() {
-    let node = Node::new();
-    node.reconcile(&contents(1));
-    let whole = node.listing();
-    node.host.sh("nft flush chain inet shapes user");
-    let damaged = node.listing();
-    let made = node.with(|reconciler| {
-        let provider = NoProvider { can_tell: false };
-        reconciler.reconcile(&skeleton(), contents(1), Some(&provider), false)
-    });
-    assert!(made.is_err(), "{made:?}");
-    assert_eq!(node.listing(), damaged);
-    assert_eq!(node.reconcile(&contents(1)).repaired, 1);
-    assert_eq!(node.listing(), whole);
 }

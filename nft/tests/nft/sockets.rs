@@ -3,14 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::thread::sleep;
-use std::time::Duration;
 
 use crate::lab::Host;
-use crate::looks::Component;
-use crate::node::NOTHING;
 use crate::policy::lab::Lab;
-use crate::policy::repair::full;
 use crate::policy::revocation::allowing;
 
 /// The sockets of nfnetlink in the host's namespace, by their inodes.
@@ -40,22 +35,4 @@ fn marks_are_cleared_again_without_closing_a_socket() {
     };
     let sockets = during_changes();
     assert_eq!(during_changes(), sockets);
-}
-
-#[test]
-fn sets_are_looked_at_again_without_closing_a_socket() {
-    let lab = Lab::new();
-    let desired = full(&lab);
-    lab.reconcile(&desired);
-    let looks = || {
-        for _ in 0..50 {
-            assert_eq!(lab.make_as(&desired, true), NOTHING);
-            sleep(Duration::from_millis(1));
-        }
-        nfnetlink_sockets(&lab.node.host)
-    };
-    let before = nfnetlink_sockets(&lab.node.host);
-    let sockets = looks();
-    assert_ne!(sockets, before, "none is kept");
-    assert_eq!(looks(), sockets);
 }

@@ -1,21 +1,14 @@
 //! Somebody changes the table at the moment at which it is put back.
 
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd};
-use std::path::Path;
-use std::thread;
 
-use nix::sys::socket::{MsgFlags, recv};
-use tweed_nft::inet_tweed::TABLE;
-use tweed_nft::{Error, Outcome, Reconciler, Table};
-use tweed_planner::overlay::desired::Ruleset;
+use tweed_nft::{Error, Outcome};
 
-use crate::looks::Component as _;
 use crate::node::{NOTHING, Node, cluster};
 use crate::script::write_script;
 use crate::services::changes::service;
 use crate::services::lab::{Lab, POD};
-use crate::wires::{ruleset, sources};
+use crate::tables::Tables;
 
 /// Somebody who breaks the table right after each time that it is put back.
 #[test]
@@ -71,67 +64,25 @@ fn elements_that_go_while_the_rules_are_put_back_come_back_with_them() {
     assert_eq!(node.listing(), whole);
 }
 
-/// Rules are replaced around the sets of Services, and somebody empties one of these after
-/// the last notification was read and before the rules are loaded.
-#[test]
-fn elements_that_go_before_the_rules_around_them_are_replaced_come_back() {
-    let lab = Lab::new();
-    let plan = service(&[POD]);
-    lab.reconcile(&plan);
-    let listing = || {
-        lab.0
-            .node
-            .sh("nft -s list set inet tweed service_cluster_ips4")
-    };
-    let whole = listing();
-    for turn in 0..4 {
-        // A prefix length that no other pod CIDR has brings rules.
-        let inner = format!("10.244.2.0/{}", 25 + turn % 2);
-        let other = Ruleset {
-            vxlan_sources: sources("192.0.2.2", &[&inner]),
-            ..ruleset()
-        };
-        // What is read then is about another table.
-        lab.0
-            .node
-            .sh("nft 'add table inet others; delete table inet others'");
-        let monitor = (lab.0).with(|table| table.as_fd().try_clone_to_owned().unwrap());
-        let vandal = lab.0.node.run(move || {
-            let nowhere = Path::new("/nonexistent");
-            let mut vandal = Reconciler::open(TABLE, Path::new("nft"), nowhere).unwrap();
-            thread::spawn(move || {
-                let peek = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-                while recv(monitor.as_raw_fd(), &mut [0], peek).is_ok() {
-                    thread::yield_now();
-                }
-                let set = "service_cluster_ips4".to_owned();
-                vandal.write_known(&[], &[], &[set]).unwrap();
-            })
-        });
-        lab.make(&other, &plan, false);
-        vandal.join().unwrap();
-        lab.make(&other, &plan, false);
-        assert_eq!(listing(), whole);
-    }
-}
-
-/// A rule was damaged, of which no notification told, and while it is put back somebody empties
-/// a set of Services: no notification tells of that again, as the table was looked at after it.
+/// A rule was damaged, and while it is put back somebody empties a set of Services: no
+/// notification tells of that again, as the table was looked at after it.
 #[test]
 fn elements_of_services_that_go_while_the_rules_are_put_back_come_back_with_them() {
     let lab = Lab::new();
     let plan = service(&[POD]);
     let armed = lab.0.run_dir.path().join("armed");
     let program = lab.0.run_dir.path().join("nft-and-a-vandal");
-    let vandal = "nft flush set inet tweed service_cluster_ips4";
+    let vandal = "nft flush set inet tweed-services service_cluster_ips4";
     let armed_once = format!("rm {} 2>&1 && {vandal}", armed.display());
     let script = format!("#!/bin/sh\nnft \"$@\" && {{ {armed_once} || true; }}\n");
     write_script(&program, &script);
     lab.0.restart_with(&program);
     lab.reconcile(&plan);
-    let listing = || lab.0.node.sh("nft -s list table inet tweed");
+    let listing = || lab.0.node.sh("nft -s list table inet tweed-services");
     let whole = listing();
-    lab.change_unheard("flush chain inet tweed to_overlay");
+    lab.0
+        .node
+        .sh("nft flush chain inet tweed-services service_send");
     fs::write(&armed, "").unwrap();
     lab.look(&plan, true);
     assert!(!armed.exists());
@@ -147,8 +98,8 @@ impl Node {
         write_script(&program, &script);
         let run_dir = self.run_dir.path().to_owned();
         self.host.run(move || {
-            let mut table = Table::open(&run_dir, &program).unwrap();
-            table.reconcile(&cluster(3), None, false)
+            let mut table = Tables::open(&run_dir, &program, false).unwrap();
+            table.reconcile(&cluster(3), false)
         })
     }
 }

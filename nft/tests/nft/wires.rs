@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ipnetwork::IpNetwork;
-use tweed_nft::Table;
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
 
 use crate::lab::Host;
+use crate::tables::Tables;
 
 pub struct Wires {
     pub node: Host,
@@ -28,7 +28,7 @@ pub struct Wires {
     pub neighbour: Host,
     pub remote_pod: Host,
     pub world: Host,
-    table: Arc<Mutex<Option<Table>>>,
+    table: Arc<Mutex<Option<Tables>>>,
     pub run_dir: tempfile::TempDir,
 }
 
@@ -174,19 +174,23 @@ impl Wires {
     /// Makes node 1's table as `ruleset` says.
     pub fn reconcile(&self, ruleset: &Ruleset) {
         let ruleset = ruleset.clone();
-        self.with(move |table| table.reconcile(&ruleset, None, false).unwrap());
+        self.with(move |table| table.reconcile(&ruleset, false).unwrap());
     }
 
-    /// Works with node 1's table, on the thread that it lives on.
+    /// Works with node 1's tables, on the thread that they live on.
     pub fn with<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Table) -> T + Send + 'static,
+        work: impl FnOnce(&mut Tables) -> T + Send + 'static,
     ) -> T {
         let table = Arc::clone(&self.table);
         let run_dir = self.run_dir.path().to_owned();
         self.node.run(move || {
             let mut table = table.lock().unwrap();
-            work(table.get_or_insert_with(|| Table::open(&run_dir, Path::new("nft")).unwrap()))
+            work(
+                table.get_or_insert_with(|| {
+                    Tables::open(&run_dir, Path::new("nft"), false).unwrap()
+                }),
+            )
         })
     }
 
@@ -200,7 +204,7 @@ impl Wires {
         let (run_dir, nft) = (self.run_dir.path().to_owned(), nft.to_owned());
         let table = Arc::clone(&self.table);
         self.node.run(move || {
-            *table.lock().unwrap() = Some(Table::open(&run_dir, &nft).unwrap());
+            *table.lock().unwrap() = Some(Tables::open(&run_dir, &nft, false).unwrap());
         });
     }
 

@@ -8,9 +8,8 @@ use tempfile::TempDir;
 use tweed_core::object::Event;
 use tweed_core::object::node::{Node, NodeAddress};
 use tweed_core::object::service_cidr::ServiceCidr;
-use tweed_nft::Table;
-use tweed_nft::inet_tweed::{Components, Wanted};
-use tweed_planner::overlay::desired::Ruleset;
+use tweed_nft::services::ServicesTable;
+use tweed_nft::{Connection, Table as _};
 use tweed_planner::services::{NodePortAddresses, Options, PodNetworks, ServicePlanner, Step};
 
 use super::cluster::{Cluster, changed, listed};
@@ -77,7 +76,8 @@ fn node(cluster: &Cluster) -> Node {
 
 /// The planner and the table of a node.
 pub struct Tweed {
-    table: Table,
+    nft: Connection,
+    table: ServicesTable,
     known: Option<(Cluster, ServicePlanner)>,
     /// Where the pods of this node are.
     local_cidrs: BTreeSet<IpNetwork>,
@@ -88,9 +88,10 @@ impl Tweed {
     /// In a namespace that has none; the node's pods are in these networks.
     pub fn new(netns: &Netns, local_cidrs: [&str; 2]) -> Self {
         let run_dir = tempfile::tempdir().unwrap();
-        let table = netns.enter(|| Table::open(run_dir.path(), Path::new("nft")).unwrap());
+        let nft = netns.enter(|| Connection::open(run_dir.path(), Path::new("nft")).unwrap());
         Self {
-            table,
+            nft,
+            table: ServicesTable::new(run_dir.path()),
             known: None,
             local_cidrs: local_cidrs.map(|cidr| cidr.parse().unwrap()).into(),
             _run_dir: run_dir,
@@ -100,12 +101,12 @@ impl Tweed {
     /// The planner begins anew.
     pub fn forget(&mut self) {
         self.known = None;
-        self.table.forget_services();
+        self.table.forget();
     }
 
     /// Sends Services on as those of a cluster say. Nothing else is masqueraded.
     pub fn serve(&mut self, netns: &Netns, cluster: &Cluster) {
-        let table = &mut self.table;
+        let (table, nft) = (&mut self.table, &mut self.nft);
         let planner = match self.known.take() {
             None => planner(cluster, &self.local_cidrs),
             Some((old, mut planner)) => {
@@ -118,37 +119,17 @@ impl Tweed {
                 }
                 match planner.plan() {
                     Step::Delta(delta) => {
-                        netns.enter(|| table.follow_services(&delta)).unwrap();
+                        netns.enter(|| table.follow(nft, &delta)).unwrap();
                     }
                     step => assert_eq!(step, Step::Unchanged),
                 }
                 planner
             }
         };
-        let components = Components {
-            services: Wanted::As(planner.desired()),
-            ..Components::default()
-        };
-        let ruleset = ruleset(cluster, &self.local_cidrs);
+        let desired = planner.desired();
         netns
-            .enter(|| table.reconcile_all(&ruleset, &components, false))
+            .enter(|| table.reconcile(nft, desired, false))
             .unwrap();
         self.known = Some((cluster.clone(), planner));
-    }
-}
-
-fn ruleset(cluster: &Cluster, local_cidrs: &BTreeSet<IpNetwork>) -> Ruleset {
-    let cidrs = cluster.cluster_cidrs.iter();
-    Ruleset {
-        masquerade: None,
-        masquerade_ipv6: false,
-        masquerade_nodes: false,
-        vxlan: None,
-        local_cidrs: local_cidrs.clone(),
-        cluster_cidrs: cidrs.map(|text| text.parse().unwrap()).collect(),
-        node_addresses: cluster.node_ips.iter().copied().collect(),
-        underlay_addresses: Default::default(),
-        vxlan_sources: Default::default(),
-        pod_links: Default::default(),
     }
 }

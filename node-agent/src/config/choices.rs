@@ -56,7 +56,7 @@ choices! {
         Off, "off", "They are only counted";
     }
     Services {
-        On, "on", "They are, by the table inet tweed";
+        On, "on", "They are, by the table inet tweed-services";
         Off, "off", "They are not watched; another program serves them";
     }
     ConntrackLimits {

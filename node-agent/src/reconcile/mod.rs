@@ -15,7 +15,7 @@
 //! | [`sysctl`] | sysctls of the machine, the VXLAN device and pods' links |
 //! | [`kernel`] | VXLAN device, addresses, routes, neighbours, FDB entries |
 //! | [`pods`] | links of local pods, their routes and neighbours; stores |
-//! | [`nft`] | the table `inet tweed` |
+//! | [`tables`] | the tables `inet tweed`, `inet tweed-policy` and `inet tweed-services` |
 //! | [`conntrack`] | no entries of conntrack by which UDP to Services leads to no endpoint |
 //! | [`policy`], [`services`] | nothing: they say what the table holds of them |
 //! | [`firewalls`] | nothing: it looks for rules of others that drop packets |
@@ -29,13 +29,12 @@
 //! follows.
 
 mod announce;
+mod components;
 pub mod conntrack;
 mod drift;
-mod earlier;
 mod findings;
 pub mod firewalls;
 pub mod kernel;
-pub mod nft;
 pub mod outcome;
 pub mod pods;
 pub mod policy;
@@ -44,8 +43,7 @@ pub mod schedule;
 mod service_proxies;
 pub mod services;
 pub mod sysctl;
-mod table;
-pub mod target;
+mod tables;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::{mem, sync::Arc, time::Instant};
@@ -67,7 +65,6 @@ use conntrack::ConntrackReconciler;
 use findings::{Findings, Known, Step};
 use firewalls::FirewallInspector;
 use kernel::{Kernel, mirror::MirrorPart, reconciler::OverlayReconciler, way};
-use nft::NftReconciler;
 use outcome::{Outcome, Retry};
 use pods::PodReconciler;
 use policy::PolicyReconciler;
@@ -76,6 +73,7 @@ use schedule::{Changes, Due, ResyncTarget};
 use service_proxies::ServiceProxyInspector;
 use services::ServiceReconciler;
 use sysctl::Sysctls;
+use tables::Tables;
 
 /// Maximum number of plans in one reconcile: a plan may need to know the way to other
 /// nodes than the one before.
@@ -95,7 +93,7 @@ pub struct Reconcilers {
     pods: PodReconciler,
     policy: PolicyReconciler,
     services: ServiceReconciler,
-    nft: NftReconciler,
+    tables: Tables,
     conntrack: ConntrackReconciler,
     /// Whether limits and timeouts of conntrack are set.
     limits_conntrack: bool,
@@ -105,9 +103,6 @@ pub struct Reconcilers {
     routing: RoutingInspector,
     /// Whether a pod that was added could only be judged by a whole reconcile.
     judges_later: bool,
-    /// Whether the last reconcile has made the table as it should be. Before there is a
-    /// network it may have none.
-    keeps_table: bool,
     /// Whether every source had reported when the last plan was made.
     sources_reported: bool,
     /// What is known to be written: the rest is drift.
@@ -178,10 +173,10 @@ impl Reconcilers {
         if let Some(mut index) = state.policy() {
             policy.keep_earlier(&mut index);
         }
-        let mut nft = NftReconciler::new(config, stop);
+        let mut tables = Tables::new(config, stop);
         let mut services = ServiceReconciler::new(metrics.clone(), health_checks, earlier);
         // Load balancers need not wait for the first reconcile.
-        services.observe(&mut nft);
+        services.observe(&mut tables);
         let serves = config.services.is_some();
         Ok(Self {
             state: Arc::clone(state),
@@ -194,7 +189,7 @@ impl Reconcilers {
             pods: PodReconciler::new(config, metrics.clone()),
             policy,
             services,
-            nft,
+            tables,
             conntrack: ConntrackReconciler::new(metrics.clone(), state),
             limits_conntrack: config.conntrack_limits,
             firewalls: FirewallInspector::default(),
@@ -202,7 +197,6 @@ impl Reconcilers {
             announcer: Announcer::new(&config.run_dir),
             routing: RoutingInspector::default(),
             judges_later: false,
-            keeps_table: false,
             sources_reported: false,
             written: drift::Written::default(),
             known: Known::default(),
@@ -213,7 +207,7 @@ impl Reconcilers {
     /// Readable when there are notifications.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         std::iter::once(self.kernel.as_fd())
-            .chain(self.nft.fd())
+            .chain(self.tables.fd())
             .chain(self.firewalls.fd())
     }
 
@@ -221,8 +215,7 @@ impl Reconcilers {
     pub fn changes(&mut self) -> Changes {
         // If the socket fails, everything is stale, and the reconcile says why.
         let kernel = self.kernel.read_notifications().is_err() || self.kernel.is_stale();
-        // A table that is not made yet may have changes that nothing takes up.
-        let nft = self.nft.has_changes() && self.keeps_table;
+        let nft = self.tables.has_changes();
         let firewalls = self.firewalls.has_changes();
         let judgements = self.state.judgements().has_new();
         let policy = self.state.policy().is_some_and(|index| index.has_changed());
@@ -334,7 +327,7 @@ impl Reconcilers {
         let sysctls = &self.sysctls;
         let links = sysctls.reconcile_links(&mut self.kernel, &families, of_pods);
         found.add(Step::Links, links);
-        found.add(Step::Table, self.reconcile_table(due));
+        found.add(Step::Table, self.reconcile_tables(due));
         if let Some(network) = network {
             let links = self.pods.links(&self.kernel);
             let (mirror, due) = (self.kernel.mirror(), due.has(ResyncTarget::ForeignRules));
@@ -342,9 +335,9 @@ impl Reconcilers {
             found.add(Step::Routing, routing);
         }
         let plan = network.map(|network| &network.desired);
-        let firewalls = self.firewalls.inspect(self.nft.is_open(), plan, due);
+        let firewalls = self.firewalls.inspect(self.tables.is_open(), plan, due);
         found.add(Step::Firewalls, firewalls);
-        self.nft.pause_with(self.firewalls.membership());
+        self.tables.pause_with(self.firewalls.membership());
         let serves = self.services.is_in_force();
         let proxies = self.service_proxies.inspect(serves, due);
         found.add(Step::ServiceProxies, proxies);

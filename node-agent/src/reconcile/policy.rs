@@ -1,10 +1,10 @@
-//! Policies: gives the planner what this machine knows, has it plan, and says what the
-//! table is to hold.
+//! Policies: gives the planner what this machine knows, has it plan, and knows how far their
+//! table is.
 //!
 //! How data goes through: sources fill the [`PolicyIndex`]; the local addresses come from
 //! the records of the stores, and the Nodes from their store. The planner says what the
 //! sets of the table should hold, or that it holds because something is not listed yet.
-//! [`super::nft`] writes it. What has to be watched is said anew after each plan.
+//! [`super::tables`] writes it. What has to be watched is said anew after each plan.
 //!
 //! What always holds: as long as it is not known what the policies come to, the table
 //! keeps what it has of them, from an earlier run of the agent too.
@@ -13,17 +13,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use ipnetwork::IpNetwork;
 use tokio::sync::watch;
+use tweed_component::Progress;
 use tweed_core::agent_socket::message::Judge;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
-use tweed_nft::inet_tweed::Dropped;
+use tweed_nft::policy::Dropped;
 use tweed_planner::overlay::{Network, OverlayPlanner, cluster::Cluster};
 use tweed_planner::policy::desired::{DIRECTIONS, Desired, Direction};
-use tweed_planner::policy::{LocalPods, PolicyKey, Step, Wants};
+use tweed_planner::policy::{Delta, LocalPods, PolicyKey, Wants};
 
-use super::target::{Change, PolicyTarget, TableState, Target};
-use super::{kernel::Kernel, outcome::Outcome, pods::PodReconciler};
+use super::{kernel::Kernel, outcome::Outcome, pods::PodReconciler, tables::Planned};
 use crate::config::Config;
 use crate::judgements::{Judgements, Verdict};
 use crate::policy::{index::PolicyIndex, verdict};
@@ -44,7 +45,7 @@ pub struct PolicyReconciler {
     unknown: Effect,
     /// The Nodes that the planner was last given, and how their claims were judged.
     nodes: Option<(Version, Version)>,
-    state: TableState,
+    progress: Progress,
     /// Whether the table has held a plan of this run for which nothing was missing.
     complete: bool,
     /// Which policies wait or, without a plan, what is not known; since when, and for what
@@ -54,6 +55,8 @@ pub struct PolicyReconciler {
     dropped: Dropped,
     /// This machine's own addresses within its pod CIDRs, as they were last read.
     own: BTreeSet<IpAddr>,
+    /// Its pod CIDRs, as they were last known.
+    cidrs: BTreeSet<IpNetwork>,
 }
 
 impl PolicyReconciler {
@@ -74,11 +77,12 @@ impl PolicyReconciler {
                 false => Effect::NewPods,
             },
             nodes: None,
-            state: TableState::Unknown,
+            progress: Progress::Unknown,
             complete: false,
             held_since: BTreeMap::new(),
             dropped: Dropped::default(),
             own: BTreeSet::new(),
+            cidrs: BTreeSet::new(),
         }
     }
 
@@ -142,7 +146,8 @@ impl PolicyReconciler {
     }
 
     /// Gives the planner the local addresses: those of pods, and this machine's own
-    /// within its pod CIDRs.
+    /// within its pod CIDRs. Before these are known, nothing: a table without them would
+    /// isolate nobody.
     pub fn update_local(
         &mut self,
         index: &mut PolicyIndex,
@@ -150,6 +155,12 @@ impl PolicyReconciler {
         network: Option<&Network>,
         kernel: &Kernel,
     ) {
+        if let Some(network) = network {
+            self.cidrs = network.pod_cidrs.iter().copied().collect();
+        }
+        if self.cidrs.is_empty() {
+            return;
+        }
         // After a failure the mirror is empty, as no machine is: the node's own addresses
         // would be isolated.
         let mirror = kernel.mirror();
@@ -162,13 +173,14 @@ impl PolicyReconciler {
         // The device's may not have been written yet.
         let device = device.into_iter().flatten().map(|address| address.ip());
         index.planner.set_local(LocalPods {
+            cidrs: self.cidrs.clone(),
             pods: pods.addresses().collect(),
             own: self.own.iter().copied().chain(device).collect(),
         });
     }
 
     /// Plans, and says what has to be watched from now on.
-    pub fn plan(&mut self, index: &mut PolicyIndex, now: Instant) -> Step {
+    pub fn plan(&mut self, index: &mut PolicyIndex, now: Instant) -> Planned<Delta> {
         index.take_changed();
         let step = index.planner.plan();
         let wants = index.planner.wants();
@@ -186,53 +198,43 @@ impl PolicyReconciler {
             (who, (since, text.clone()))
         });
         self.held_since = held.collect();
-        if matches!(step, Step::Full | Step::Delta(_)) {
-            self.state = TableState::Behind;
-        }
-        step
+        let held = self.progress.planned(&step);
+        Planned { step, held }
     }
 
-    /// What the table is to hold after `step`.
-    pub fn target<'a>(&self, index: &'a PolicyIndex, step: &'a Step) -> PolicyTarget<'a> {
-        match self.state {
-            TableState::Unknown => Target::Kept,
-            TableState::Behind | TableState::InForce => Target::Planned {
-                desired: index.planner.desired(),
-                change: match step {
-                    Step::Unchanged | Step::Hold(_) => Change::None,
-                    Step::Delta(delta) => Change::Delta(delta),
-                    Step::Full => Change::Full,
-                },
-            },
-        }
+    /// How far the kernel is with the plan.
+    pub fn progress(&self) -> Progress {
+        self.progress
     }
 
     /// Whether there is a plan with policies, and the table holds all of it.
     pub fn is_in_force(&self, index: &PolicyIndex) -> bool {
-        self.state == TableState::InForce && index.planner.desired().active
+        self.progress == Progress::InForce && index.planner.desired().active
     }
 
-    /// The table holds what [`Self::target`] said. Without policies no ADD need ask any
+    /// The table holds what is planned. Without policies no ADD need ask any
     /// more; it is a problem if they still do. While the first plan is held, they ask
     /// already.
     pub fn written(&mut self, index: Option<&PolicyIndex>) -> Option<Problem> {
-        if self.state == TableState::Behind {
-            self.state = TableState::InForce;
-        }
+        self.progress.written();
         let nothing_is_held = index.is_none_or(|index| index.planner.held().is_empty());
-        self.complete |= self.state == TableState::InForce && nothing_is_held;
+        self.complete |= self.progress == Progress::InForce && nothing_is_held;
         let is_off = index.is_none_or(|index| {
             let is_active = index.planner.desired().active;
-            self.state == TableState::InForce && !is_active && !index.has_policies()
+            self.progress == Progress::InForce && !is_active && !index.has_policies()
         });
         is_off.then(|| self.marker.clear().err()).flatten()
     }
 
+    /// The table could not be made as planned: it may hold less of the plan than before too.
+    pub fn failed(&mut self) {
+        self.progress.failed();
+    }
+
     /// Whether it is known what the policies come to and that is in force, or will not
-    /// be known because a source cannot be read. With `waits` the rules of another version
-    /// keep plans from coming into force.
-    pub fn has_reported(&self, index: &PolicyIndex, waits: bool) -> bool {
-        let is_written = self.state.is_written_or(waits);
+    /// be known because a source cannot be read.
+    pub fn has_reported(&self, index: &PolicyIndex) -> bool {
+        let is_written = self.progress == Progress::InForce;
         let is_complete = self.complete || index.planner.held().is_empty();
         is_written && is_complete && !index.planner.holds_all() || index.any_lost()
     }
@@ -296,19 +298,19 @@ impl PolicyReconciler {
         if judge.network.as_str() != NETWORK_NAME {
             return Verdict::NotInForce;
         }
-        match self.state {
-            TableState::Unknown => not_known(index),
-            TableState::Behind => Verdict::Pending("the kernel is behind the plan".to_owned()),
-            TableState::InForce if desired.active => verdict::of(&index.planner, judge),
+        match self.progress {
+            Progress::Unknown => not_known(index),
+            Progress::Behind => Verdict::Pending("the kernel is behind the plan".to_owned()),
+            Progress::InForce if desired.active => verdict::of(&index.planner, judge),
             // What is in force is that there was none.
-            TableState::InForce if index.has_policies() => not_known(index),
-            TableState::InForce => Verdict::NotInForce,
+            Progress::InForce if index.has_policies() => not_known(index),
+            Progress::InForce => Verdict::NotInForce,
         }
     }
 
     /// Whether the table holds the last plan, and has held a complete one.
     fn follows(&self) -> bool {
-        self.state == TableState::InForce && self.complete
+        self.progress == Progress::InForce && self.complete
     }
 
     /// What the planner waits for and that is a problem. After a complete plan it mostly is
@@ -343,6 +345,7 @@ fn word(direction: Direction) -> &'static str {
 fn size(desired: &Desired) -> usize {
     let Desired {
         active: _,
+        local_cidrs,
         judged,
         policed,
         selves,
@@ -356,6 +359,7 @@ fn size(desired: &Desired) -> usize {
     } = desired;
     let of_directions = DIRECTIONS.map(|one| policed.get(one).len() + pairs.get(one).len());
     of_directions.iter().sum::<usize>()
+        + local_cidrs.len()
         + judged.len()
         + selves.len()
         + identities.len()

@@ -15,7 +15,7 @@ use tweed_planner::overlay::Network;
 use tweed_planner::overlay::desired::Route;
 use tweed_planner::overlay::host::{AddressState, HostFacts};
 
-use super::{kernel::mirror::Mirror, nft::PodLinks, outcome::Outcome};
+use super::{kernel::mirror::Mirror, outcome::Outcome, tables::PodLinks};
 
 /// Maximum number of the machine's addresses that rules by source are asked for.
 const MAX_SOURCES: usize = 32;

@@ -1,9 +1,9 @@
-//! Services: gives the planner what this machine knows, has it plan, and says what the
-//! table is to hold.
+//! Services: gives the planner what this machine knows, has it plan, and knows how far their
+//! table is.
 //!
 //! How data goes through: sources fill the [`ServiceIndex`]; the own Node comes from its
 //! store, and where pods are from the overlay. The planner says what the sets of the table
-//! should hold, or that it holds because something is not listed yet. [`super::nft`] writes
+//! should hold, or that it holds because something is not listed yet. [`super::tables`] writes
 //! it. What is no business of the kernel, the health checks, goes to those who answer them
 //! after each write.
 //!
@@ -13,19 +13,19 @@
 use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Instant};
 
 use tokio::sync::watch;
+use tweed_component::Progress;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
-use tweed_nft::inet_tweed::Refused;
+use tweed_nft::services::{Refused, ServicesTable};
 use tweed_planner::overlay::{cluster::Cluster, planner::OverlayPlanner};
-use tweed_planner::services::desired::{Number, Tracked};
+use tweed_planner::services::desired::{Delta, Number, Tracked};
 use tweed_planner::services::stale::{self, Former};
 use tweed_planner::services::{Notice, Overlap, PodNetworks, Step};
 
 use super::EarlierRun;
 use super::conntrack::ConntrackReconciler;
-use super::nft::NftReconciler;
 use super::outcome::Outcome;
-use super::target::{Change, ServiceTarget, TableState, Target};
+use super::tables::{Planned, Tables};
 use crate::publish::Served;
 use crate::serve::{metrics::Metrics, services::health_checks::HealthChecks};
 use crate::services::index::ServiceIndex;
@@ -40,7 +40,7 @@ pub struct ServiceReconciler {
     overlay: Option<Version>,
     /// That of the Nodes whose addresses it knows.
     nodes: Option<Version>,
-    state: TableState,
+    progress: Progress,
     /// Whether the kernel serves Services, be it those of an earlier plan or run.
     served: bool,
     /// The frontends of UDP that the table has of an earlier run, until a plan of this one
@@ -80,7 +80,7 @@ impl ServiceReconciler {
             },
             overlay: None,
             nodes: None,
-            state: TableState::Unknown,
+            progress: Progress::Unknown,
             served: earlier.served_services,
             earlier: BTreeMap::new(),
             round: None,
@@ -118,19 +118,19 @@ impl ServiceReconciler {
     }
 
     /// Has the planner plan, and tells `conntrack` of it. Before its first plan it gets the
-    /// numbers that `table` has from an earlier run, and what its groups hold. If they cannot
+    /// numbers that the table has from an earlier run, and what its groups hold. If they cannot
     /// be read, they become others: most elements are written again, and clients with affinity
     /// may get other endpoints.
     pub fn plan(
         &mut self,
         index: &mut ServiceIndex,
-        table: &mut NftReconciler,
+        tables: &mut Tables,
         conntrack: &mut ConntrackReconciler,
-    ) -> Step {
+    ) -> Planned<Delta> {
         let began = Instant::now();
         index.take_changed();
         if index.planner.is_about_to_begin() {
-            match table.service_numbers() {
+            match tables.ask_services(ServicesTable::known_numbers) {
                 Ok(known) => {
                     self.earlier = known.frontends_of(stale::PROTOCOL);
                     index.planner.take_over(known);
@@ -143,7 +143,9 @@ impl ServiceReconciler {
         }
         let step = index.planner.plan();
         let desired = index.planner.desired();
-        let endpoints = |family, group| table.service_endpoints(family, group);
+        let endpoints = |family, group| {
+            tables.ask_services(|table, nft| table.known_endpoints(nft, family, group))
+        };
         // If a write fails, the next plan may have no more of a frontend that this one has.
         match Former::of_earlier_run(&self.earlier, desired, endpoints) {
             Ok(former) => conntrack.note(&step, &former),
@@ -168,7 +170,6 @@ impl ServiceReconciler {
         let behind = self.round.is_some();
         match step {
             Step::Full | Step::Delta(_) => {
-                self.state = TableState::Behind;
                 let full = behind || step == Step::Full;
                 self.round = Some(Round { began, full });
             }
@@ -176,43 +177,34 @@ impl ServiceReconciler {
             Step::Unchanged => sync.unchanged(),
             Step::Hold(_) => {}
         }
-        step
+        let held = self.progress.planned(&step);
+        Planned { step, held }
     }
 
-    /// What the table is to hold after `step`.
-    pub fn target<'a>(&self, index: &'a ServiceIndex, step: &'a Step) -> ServiceTarget<'a> {
-        match self.state {
-            TableState::Unknown => Target::Kept,
-            TableState::Behind | TableState::InForce => Target::Planned {
-                desired: index.planner.desired(),
-                change: match step {
-                    Step::Unchanged | Step::Hold(_) => Change::None,
-                    Step::Delta(delta) => Change::Delta(delta),
-                    Step::Full => Change::Full,
-                },
-            },
-        }
+    /// How far the kernel is with the plan.
+    pub fn progress(&self) -> Progress {
+        self.progress
     }
 
     /// Whether there is a plan, and the table holds all of it.
     pub fn is_in_force(&self) -> bool {
-        self.state == TableState::InForce
+        self.progress == Progress::InForce
     }
 
     /// Which Services the kernel serves.
     pub fn served(&self) -> Served {
-        match self.state {
-            TableState::InForce => Served::All,
-            TableState::Unknown | TableState::Behind if self.served => Served::Earlier,
-            TableState::Unknown | TableState::Behind => Served::Nothing,
+        match self.progress {
+            Progress::InForce => Served::All,
+            Progress::Unknown | Progress::Behind if self.served => Served::Earlier,
+            Progress::Unknown | Progress::Behind => Served::Nothing,
         }
     }
 
     /// Asks the kernel whether it still has the Services that were in force, where they are
     /// not just written: something else may have deleted the table meanwhile.
-    pub fn observe(&mut self, table: &mut NftReconciler) {
+    pub fn observe(&mut self, tables: &mut Tables) {
         if self.served && !self.is_in_force() {
-            match table.has_services() {
+            match tables.ask_services(|table, nft| table.is_there(nft)) {
                 Ok(has) => self.served = has,
                 // What the kernel has is then a problem of the reconcile.
                 Err(error) => tracing::debug!(%error, "the table cannot be asked for Services"),
@@ -221,17 +213,17 @@ impl ServiceReconciler {
         self.metrics.service_sync.set_served(self.served);
     }
 
-    /// The table holds what [`Self::target`] said.
+    /// The table holds what is planned.
     pub fn written(&mut self, index: &ServiceIndex) {
         if let Some(Round { began, full }) = self.round.take() {
             let without_local = index.planner.without_local();
             let took = began.elapsed();
             (self.metrics.service_sync).written(took, full, without_local);
         }
-        if self.state != TableState::Behind {
+        if self.progress != Progress::Behind {
             return;
         }
-        self.state = TableState::InForce;
+        self.progress.written();
         self.served = true;
         self.earlier = BTreeMap::new();
         let desired = index.planner.desired();
@@ -244,13 +236,12 @@ impl ServiceReconciler {
         });
     }
 
-    /// The table could not be made as [`Self::target`] said: it may hold less of the plan
-    /// than before too.
+    /// The table could not be made as planned: it may hold less of the plan than before too.
     pub fn failed(&mut self) {
-        if self.state == TableState::Unknown {
+        if self.progress == Progress::Unknown {
             return;
         }
-        self.state = TableState::Behind;
+        self.progress.failed();
         let now = Instant::now();
         self.metrics.service_sync.failed(now);
         self.round.get_or_insert(Round {
@@ -260,18 +251,17 @@ impl ServiceReconciler {
     }
 
     /// Whether it is known which Services there are and that is in force, or will not be
-    /// known because a source cannot be read. With `waits` the rules of another version keep
-    /// plans from coming into force.
-    pub fn has_reported(&self, index: &ServiceIndex, waits: bool) -> bool {
-        self.state.is_written_or(waits) && self.held.is_empty() || index.any_lost()
+    /// known because a source cannot be read.
+    pub fn has_reported(&self, index: &ServiceIndex) -> bool {
+        self.progress == Progress::InForce && self.held.is_empty() || index.any_lost()
     }
 
     /// What is wrong, and what to count.
     pub fn report(&self, index: &ServiceIndex) -> Outcome {
         self.metrics.set_services(index.planner.services());
-        let effect = match self.state {
-            TableState::InForce => Effect::Warning,
-            TableState::Unknown | TableState::Behind => self.unknown,
+        let effect = match self.progress {
+            Progress::InForce => Effect::Warning,
+            Progress::Unknown | Progress::Behind => self.unknown,
         };
         let not_listed = || {
             let text = format!("not listed yet: {}", self.held.join(", "));

@@ -9,7 +9,7 @@ use tweed_core::agent_socket::service::{Client, Destination, Difference, Kernel,
 use tweed_core::object::node::Node;
 use tweed_netlink::path::lookup;
 use tweed_netlink::route::Kind;
-use tweed_nft::inet_tweed::{self, Held, held};
+use tweed_nft::services::{self, Held, held};
 use tweed_planner::services::desired::{Desired, Tracked};
 use tweed_planner::services::{ExplainError, Explanation, OwnAddresses};
 
@@ -120,7 +120,7 @@ fn is_local(address: IpAddr) -> bool {
 }
 
 fn kernel(held: Held) -> Kernel {
-    let difference = |one: inet_tweed::Difference| Difference {
+    let difference = |one: services::Difference| Difference {
         set: one.set,
         key: one.key,
         planned: one.planned,

@@ -211,7 +211,7 @@ fn a_restart_that_cannot_list_services_says_what_the_kernel_has() {
         scene.says(false, true);
         agent.stop();
     }
-    run("nft", "delete table inet tweed");
+    run("nft", "delete table inet tweed-services");
     let agent = scene.start();
     scene.says(false, false);
     agent.stop();
@@ -226,7 +226,7 @@ fn services_that_are_not_known_are_gone_when_somebody_deletes_the_table() {
     scene.lose_the_objects();
     let agent = scene.start();
     scene.says(false, true);
-    run("nft", "delete table inet tweed");
+    run("nft", "delete table inet tweed-services");
     scene.says(false, false);
     scene.apply(&manifest(1), &[balancer(), endpoint("n1", "")]);
     scene.says(true, false);
@@ -242,7 +242,7 @@ fn services_that_cannot_be_written_again_are_not_said_to_be_served() {
     let agent = scene.node.start(&flags);
     scene.says(true, false);
     write_script(&nft, "#!/bin/sh\nexit 1\n");
-    run("nft", "delete table inet tweed");
+    run("nft", "delete table inet tweed-services");
     scene.says(false, false);
     write_script(&nft, "#!/bin/sh\nexec nft \"$@\"\n");
     scene.says(true, false);

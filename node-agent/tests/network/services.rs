@@ -9,19 +9,12 @@ mod pod_ranges;
 
 use std::net::TcpListener;
 
-use prometheus_client::encoding::text::encode;
 use tweed_agent::agent::Ending;
-use tweed_agent::services::index::ServiceObject;
-use tweed_core::object::Event;
-use tweed_core::object::endpoint_slice::EndpointSlice;
-use tweed_core::object::service::Service;
-use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::problem::Problem;
 
 use crate::node::{Agent, Node, eventually, ip, manifest, run};
 use crate::policy::manifests::{allow, default_deny, namespace, pod};
 use crate::policy::refused::nft_that_refuses_policy;
-use crate::thread::Thread;
 use crate::traffic_pod::{TrafficPod, connects};
 
 /// Where the Service is.
@@ -80,7 +73,7 @@ impl Scene {
 
 /// The table without counters, with the handles that show what was made anew.
 fn table() -> String {
-    run("nft", "-s -a list table inet tweed")
+    run("nft", "-s -a list table inet tweed-services")
 }
 
 fn service() -> String {
@@ -146,7 +139,7 @@ fn a_service_cidr_that_has_the_nodes_own_addresses_cuts_nobody_off() {
         assert!(scene.client.connects_to(to), "from a pod to {to}");
         assert!(connects(to.parse().unwrap()), "from the node to {to}");
     }
-    let networks = run("nft", "list set inet tweed service_networks4");
+    let networks = run("nft", "list set inet tweed-services service_networks4");
     for part in ["192.0.0.0-192.0.2.0", "192.0.2.3-192.0.255.255"] {
         assert!(networks.contains(part), "{networks}");
     }
@@ -213,16 +206,6 @@ fn a_restart_keeps_services_and_writes_nothing() {
 }
 
 const MAP_OF_SERVICES: (&str, &[&str]) = ("service_affinity_groups", &["service_pick"]);
-const MAP_OF_POLICIES: (&str, &[&str]) = (
-    "policy_ids6",
-    &[
-        "policy_to6",
-        "policy_to_reply6",
-        "policy_from6",
-        "policy_from_reply6",
-    ],
-);
-
 /// A table in which one endpoint serves, as another version would have left it: one that has
 /// none of these maps, each of which some chains look numbers up in.
 fn left_by_another_version(scene: &Scene, maps: &[(&str, &[&str])]) {
@@ -231,11 +214,11 @@ fn left_by_another_version(scene: &Scene, maps: &[(&str, &[&str])]) {
     agent.stop();
     for (map, users) in maps {
         for user in *users {
-            run("nft", &format!("flush chain inet tweed {user}"));
+            run("nft", &format!("flush chain inet tweed-services {user}"));
         }
-        run("nft", &format!("delete map inet tweed {map}"));
+        run("nft", &format!("delete map inet tweed-services {map}"));
     }
-    let known = scene.node.path("run/nft-skeleton");
+    let known = scene.node.path("run/nft-skeleton-services");
     let text = std::fs::read_to_string(&known).unwrap();
     let (version, _) = text.split_once(' ').unwrap();
     let text = text.replacen(version, "0-other", 1);
@@ -274,36 +257,6 @@ fn the_rules_of_another_version_serve_until_services_are_known() {
     assert!(!scene.c.accept_all().is_empty(), "it is the endpoint");
 }
 
-/// Load balancers would leave all nodes out, which serve what they have served before.
-#[test]
-fn what_waits_for_policies_under_the_rules_of_another_version_has_not_failed() {
-    let objects = [cidrs(), service(), endpoints(&[6])];
-    let pods = [pod("client", 5), pod("b", 6), namespace()];
-    let policies = [default_deny(), allow("b", "client", 80)];
-    let scene = Scene::new(&[&objects[..], &pods, &policies].concat());
-    left_by_another_version(&scene, &[MAP_OF_SERVICES, MAP_OF_POLICIES]);
-    let mut thread = Thread::new(&scene.node, &ON);
-    thread.list_node();
-    list_none::<Service>(&thread);
-    list_none::<EndpointSlice>(&thread);
-    list_none::<ServiceCidr>(&thread);
-    thread.reconcile();
-    thread.reconcile();
-    assert!(!has_own_rules());
-    assert!(scene.connects(CLUSTER_IP));
-    let mut text = String::new();
-    encode(&mut text, &thread.metrics.service_sync.registry()).unwrap();
-    let none = "kubeproxy_sync_proxy_rules_nftables_sync_failures_total 0";
-    assert!(text.lines().any(|line| line == none), "{text}");
-}
-
-/// There are no objects of this kind.
-fn list_none<K: ServiceObject>(thread: &Thread) {
-    for event in [Event::Init, Event::InitDone] {
-        thread.state.services().unwrap().apply::<K>(event);
-    }
-}
-
 #[test]
 fn a_single_run_replaces_the_rules_of_another_version_once_it_knows_services() {
     let scene = Scene::new(&[cidrs(), service(), endpoints(&[6])]);
@@ -335,9 +288,9 @@ fn services_that_somebody_flushes_come_back() {
     let scene = Scene::new(&[service(), endpoints(&[6])]);
     let agent = scene.start();
     scene.eventually_connects(true);
-    run("nft", "flush map inet tweed service_targets4");
+    run("nft", "flush map inet tweed-services service_targets4");
     scene.eventually_connects(true);
-    run("nft", "delete table inet tweed");
+    run("nft", "delete table inet tweed-services");
     scene.eventually_connects(true);
     agent.ready();
 }
@@ -358,7 +311,8 @@ fn switched_off_the_table_has_nothing_of_services() {
     agent.stop();
     let agent = scene.node.start(&[]);
     agent.ready();
-    assert!(!table().contains("service_"), "{}", table());
+    let tables = run("nft", "list tables");
+    assert!(!tables.contains("tweed-services"), "{tables}");
     assert!(!scene.connects(CLUSTER_IP));
 }
 

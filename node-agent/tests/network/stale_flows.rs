@@ -240,7 +240,7 @@ fn flows_of_an_earlier_run_end_though_the_first_plan_was_never_written() {
     agent.stop();
 
     // Without the file the agent does not know the rules as its own, and writes them again.
-    std::fs::remove_file(scene.node.path("run/nft-skeleton")).unwrap();
+    std::fs::remove_file(scene.node.path("run/nft-skeleton-services")).unwrap();
     let nft = scene.node.path("nft");
     write_script(&nft, "#!/bin/sh\nexit 1\n");
     scene.apply(&[balanced(), endpoints(&[7], 5353)]);

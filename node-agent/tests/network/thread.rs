@@ -19,7 +19,6 @@ use crate::node::{Node, address, pod_cidr};
 pub struct Thread {
     pub state: Arc<State>,
     pub reconcilers: Reconcilers,
-    pub metrics: Metrics,
 }
 
 impl Thread {
@@ -39,13 +38,12 @@ impl Thread {
             was_ready: false,
             served_services: false,
         };
-        let metrics = Metrics::register().1;
         let stop = CancellationToken::new();
         let reconcilers = Reconcilers::open(
             &config,
             &state,
             &board,
-            metrics.clone(),
+            Metrics::register().1,
             &earlier,
             outlets,
             stop,
@@ -53,7 +51,6 @@ impl Thread {
         Self {
             state,
             reconcilers: reconcilers.unwrap(),
-            metrics,
         }
     }
 

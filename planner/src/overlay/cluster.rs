@@ -10,11 +10,10 @@
 //! - a snapshot that an earlier run of the agent kept is held in the same way,
 //!   from the start until the first complete list with the own Node in it.
 
+use tweed_component::store::{Objects, Store, Touched};
 use tweed_core::object::{Event, ObjectKey};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::{object::node::Node, version::Version};
-
-use crate::store::{Objects, Store, Touched};
 
 /// The Nodes of the cluster, as this node knows them.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ipnetwork::IpNetwork;
+use tweed_component::store::Touched;
 use tweed_core::object::{Object as _, ObjectKey};
 use tweed_core::{object::node::Node, problem::Problem, version::Version};
 
@@ -13,7 +14,7 @@ use super::delta::{self, ClaimIndex, Delta};
 use super::desired::{Network, Underlay};
 use super::plan::{Place, plan, rules};
 use super::{cluster::Cluster, host::HostFacts, local, syntax, warning};
-use crate::{config::Config, store::Touched};
+use crate::config::Config;
 
 /// Maximum number of nodes whose ways decide on the MTU: three, of which one alone
 /// is outvoted.

@@ -19,6 +19,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tweed_core::family::Family;
+use tweed_core::keyed;
 use tweed_core::problem::Problem;
 
 use super::desired::{Delta, Desired, Direction, Number, PerDirection};
@@ -32,6 +33,7 @@ use super::profiles::Profiles;
 use super::rules::{Peers as RulePeers, Rules};
 use super::tables::Tables;
 use super::wants::Peers;
+use crate::addresses::spans_of;
 use crate::tables::put;
 use classify::Unlisted;
 use overlaps::{MaxCost, WithoutNetworks};
@@ -157,6 +159,7 @@ impl Compiled {
         pods.retain(|address, pod| local.pods.get(address) == Some(pod));
         let judged = pods.keys().chain(&local.own);
         self.tables.desired.judged = judged.copied().collect();
+        self.tables.desired.local_cidrs = spans_of(&local.cidrs, &[]);
         self.tables.desired.active = true;
         self.judged_for = pods;
         self.own.clone_from(&local.own);
@@ -251,6 +254,11 @@ impl Compiled {
             return;
         };
         let Tables { desired, delta } = &mut self.tables;
+        let cidrs = keyed::diff(&desired.local_cidrs, &spans_of(&local.cidrs, &[]));
+        cidrs.apply(&mut desired.local_cidrs);
+        if let Some(delta) = delta {
+            delta.local_cidrs = cidrs;
+        }
         for address in std::mem::take(&mut self.pending.judged) {
             let known = self.locals.get(&address);
             let judged = known.is_some_and(Local::is_judged) || local.own.contains(&address);

@@ -1,9 +1,9 @@
-//! What the sets and maps of policy should hold, as the rules of `inet tweed` read them.
+//! What the sets and maps of policy should hold, as the rules of `inet tweed-policy` read them.
 //!
 //! A *local* address is one of a pod of this node. To judge a new flow in one
 //! direction (`in`: a local pod is its destination; `out`: its source) the rules
 //!
-//! 1. drop it if an address of `local_cidrs` is not in [`Desired::judged`];
+//! 1. drop it if an address of [`Desired::local_cidrs`] is not in [`Desired::judged`];
 //! 2. let it pass if the local address is not in [`Desired::policed`];
 //! 3. look up the identity of the other address: [`SELF`] if both are the same address
 //!    and it is in [`Desired::selves`]; else [`Desired::identities`]; else
@@ -104,6 +104,8 @@ pub struct Desired {
     /// Whether any policy exists in the cluster: without one there are no rules of
     /// policy at all, and everything else here is empty.
     pub active: bool,
+    /// The pod CIDRs of this node. Spans never overlap.
+    pub local_cidrs: BTreeSet<Span>,
     /// Local addresses that have been judged, and this node's own addresses within its
     /// pod CIDRs. All others of its pod CIDRs are isolated.
     pub judged: BTreeSet<IpAddr>,
@@ -131,6 +133,8 @@ pub struct Desired {
 /// The change from one [`Desired`] to another, where both are active.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Delta {
+    /// Of [`Desired::local_cidrs`].
+    pub local_cidrs: KeyedDelta<Span, ()>,
     /// Of [`Desired::judged`].
     pub judged: KeyedDelta<IpAddr, ()>,
     /// Of [`Desired::policed`].

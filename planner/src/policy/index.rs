@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use tweed_component::store::Store;
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::network_policy::NetworkPolicy;
@@ -13,7 +14,6 @@ use super::local::{Known, LocalPod, LocalPods, PolicyKey};
 use super::nodes::NodeIndex;
 use super::pods::{Entry, Peers, PodIndex, PodScope};
 use super::rules::{self, Namespaces, Rules};
-use crate::store::Store;
 
 /// Kinds of policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnetwork::IpNetwork;
 use tweed_core::attachment::PodName;
 
 use super::class::Class;
@@ -14,6 +15,8 @@ use super::labels::Kind;
 /// The local addresses, from the store of addresses of this node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LocalPods {
+    /// The pod CIDRs of this node.
+    pub cidrs: BTreeSet<IpNetwork>,
     /// The addresses of attachments, each with the pod that the runtime named. Without
     /// a name it is a container that policies are not about.
     pub pods: BTreeMap<IpAddr, Option<LocalPod>>,

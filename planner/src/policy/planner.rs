@@ -36,22 +36,9 @@ use super::pods::PodScope;
 use super::tables::is_empty;
 use super::wants::Wants;
 
-/// The outcome of planning.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one at a time, and most are deltas"
-)]
-pub enum Step {
-    /// The last plan stays in force, because these are not known yet.
-    Hold(Vec<String>),
-    /// Nothing has changed.
-    Unchanged,
-    /// [`PolicyPlanner::desired`] is a new plan.
-    Full,
-    /// [`PolicyPlanner::desired`] differs by this from the last plan.
-    Delta(Delta),
-}
+/// How the plan of now differs from the last one, which is
+/// [`PolicyPlanner::desired`].
+pub type Step = tweed_component::Step<Delta>;
 
 /// The planner of policy of one node.
 #[derive(Debug)]
@@ -219,7 +206,7 @@ impl PolicyPlanner {
             None => Step::Full,
             Some(_) if opens => Step::Full,
             Some(delta) if is_empty(&delta) => Step::Unchanged,
-            Some(delta) => Step::Delta(delta),
+            Some(delta) => Step::Delta(Box::new(delta)),
         }
     }
 
@@ -247,7 +234,7 @@ impl PolicyPlanner {
             return Step::Full;
         }
         match self.compiled.withdraw(&self.index) {
-            Some(delta) => Step::Delta(delta),
+            Some(delta) => Step::Delta(Box::new(delta)),
             None => Step::Hold(missing),
         }
     }

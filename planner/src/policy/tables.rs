@@ -14,6 +14,7 @@ pub struct Tables {
 /// Whether nothing has changed.
 pub fn is_empty(delta: &Delta) -> bool {
     let Delta {
+        local_cidrs,
         judged,
         policed,
         selves,
@@ -31,6 +32,7 @@ pub fn is_empty(delta: &Delta) -> bool {
         && [&pairs.ingress, &pairs.egress]
             .iter()
             .all(|one| one.is_empty())
+        && local_cidrs.is_empty()
         && identities.is_empty()
         && networks.is_empty()
         && open.is_empty()

@@ -115,6 +115,7 @@ impl Compiled {
         let own = &surroundings.own.addresses;
         let tables = &mut self.tables;
         replace!(tables, pod_networks, surroundings.pod_networks());
+        replace!(tables, local_cidrs, surroundings.local_cidrs());
         replace!(
             tables,
             node_port_networks,

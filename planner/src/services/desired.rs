@@ -1,4 +1,4 @@
-//! What the sets and maps of Services should hold, as the rules of `inet tweed` read
+//! What the sets and maps of Services should hold, as the rules of `inet tweed-services` read
 //! them.
 //!
 //! A *frontend* is where a Service port is reached: an address, protocol and port
@@ -320,6 +320,8 @@ pub struct Desired {
     pub foreign: BTreeSet<IpAddr>,
     /// The networks of the cluster's pods. Spans never overlap.
     pub pod_networks: BTreeSet<Span>,
+    /// The pod CIDRs of this node. Spans never overlap.
+    pub local_cidrs: BTreeSet<Span>,
     /// The addresses of all endpoints of this node: by the node that their slice names, or
     /// as a pod of this node has them.
     pub hairpin: BTreeSet<IpAddr>,
@@ -395,6 +397,8 @@ pub struct Delta {
     pub foreign: KeyedDelta<IpAddr, ()>,
     /// Of [`Desired::pod_networks`].
     pub pod_networks: KeyedDelta<Span, ()>,
+    /// Of [`Desired::local_cidrs`].
+    pub local_cidrs: KeyedDelta<Span, ()>,
     /// Of [`Desired::hairpin`].
     pub hairpin: KeyedDelta<IpAddr, ()>,
     /// Of [`Desired::health_checks`].

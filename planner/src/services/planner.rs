@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tweed_component::store::Store;
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::node::Node;
 use tweed_core::object::service::Service;
@@ -31,20 +32,10 @@ use super::reserved::Reserved;
 use super::spec::Spec;
 use super::surroundings::{Overlap, PodNetworks, Surroundings};
 use super::tables::is_empty;
-use crate::store::Store;
 
-/// The outcome of planning.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// The last plan stays in force, because these are not known yet.
-    Hold(Vec<String>),
-    /// Nothing has changed.
-    Unchanged,
-    /// [`ServicePlanner::desired`] is the first plan.
-    Full,
-    /// [`ServicePlanner::desired`] differs by this from the last plan.
-    Delta(Box<Delta>),
-}
+/// How the plan of now differs from the last one, which is
+/// [`ServicePlanner::desired`].
+pub type Step = tweed_component::Step<Delta>;
 
 /// What of the objects cannot be represented as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]

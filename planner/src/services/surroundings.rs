@@ -111,6 +111,11 @@ impl Surroundings {
         spans_of(&self.pods.cluster, &[])
     }
 
+    /// Where the pods of this Node are.
+    pub fn local_cidrs(&self) -> BTreeSet<Span> {
+        spans_of(&self.pods.own, &[])
+    }
+
     /// Where node ports are.
     pub fn node_port_networks(&self, options: &Options) -> BTreeSet<Span> {
         let addresses = &options.node_port_addresses;

@@ -67,12 +67,18 @@ pub fn is_empty(delta: &Delta) -> bool {
         service_networks,
         foreign,
         pod_networks,
+        local_cidrs,
         hairpin,
         health_checks,
         tracked,
         untracked,
     } = delta;
-    let spans = [node_port_networks, service_networks, pod_networks];
+    let spans = [
+        node_port_networks,
+        service_networks,
+        pod_networks,
+        local_cidrs,
+    ];
     let ips = [node_port_exceptions, cluster_ips, foreign, hairpin];
     let numbers = [&members.cluster, &members.local, open_to_node];
     frontends_are_empty(addresses)

@@ -1,4 +1,4 @@
-//! Anything in the table is emptied: whichever sets, maps and chains a node has, also those
+//! Anything in the tables is emptied: whichever sets, maps and chains a node has, also those
 //! that no list of damages names.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tweed_lab::{LabError, Netns};
 
 use super::{Kind, Run};
-use crate::checks::{list, text};
+use crate::checks::{objects, text};
 use crate::random::pick;
 use crate::world::{Target, World};
 
@@ -16,20 +16,20 @@ pub const KINDS: &[Kind] = &[Kind {
     run: Run::Code(flush_any),
 }];
 
-/// The lines that empty each set, map and chain of a node's table. Those whose names differ
+/// The lines that empty each set, map and chain of a node's tables, by table and group. Those whose names differ
 /// in a last number only, as the chains of as many endpoints, are one group.
 ///
 /// # Errors
 /// There is no table, or nft fails.
-pub fn flushes(netns: &Netns) -> Result<BTreeMap<String, Vec<String>>, LabError> {
-    let table = netns.json("nft -j -t list table inet tweed")?;
+pub fn flushes(netns: &Netns) -> Result<BTreeMap<(String, String), Vec<String>>, LabError> {
     let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for object in list(&table["nftables"]) {
+    for object in objects(netns, "nft -j -t")? {
         for kind in ["set", "map", "chain"] {
             if let Some(object) = object.get(kind) {
-                let name = text(object, "name");
-                let group = groups.entry(group(name).to_owned()).or_default();
-                group.push(format!("flush {kind} inet tweed {name}"));
+                let (table, name) = (text(object, "table"), text(object, "name"));
+                let group = groups.entry((table.to_owned(), group(name).to_owned()));
+                let group = group.or_default();
+                group.push(format!("flush {kind} inet {table} {name}"));
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::world::World;
 
 pub use kernel::{list, text};
 pub use packets::{Endpoints, PORT};
-pub use table::Skeleton;
+pub use table::{Skeleton, objects};
 
 /// What the checks keep between bursts.
 pub struct Checks {

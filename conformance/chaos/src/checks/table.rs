@@ -1,5 +1,5 @@
-//! The table `inet tweed` equals the plan, by `nft -j`: its rules are those of a fresh
-//! node, and its sets hold the Nodes' and pods' addresses.
+//! tweed's tables equal the plan, by `nft -j`: their rules are those of a fresh node, and
+//! the sets of the overlay hold the Nodes' and pods' addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,9 +16,27 @@ use crate::world::World;
 /// Service has if it names none.
 const AFFINITY: &str = "_10800\"";
 
-const COMMAND: &str = "nft -j list table inet tweed";
+/// The table of policies, which is there while there is a policy.
+const OF_POLICY: &str = "tweed-policy";
 
-/// The objects of the table without elements, handles and counters, and without those of
+/// The objects of tweed's tables as a program `nft` with these flags lists them.
+///
+/// # Errors
+/// nft fails.
+pub fn objects(netns: &Netns, nft: &str) -> Result<Vec<Value>, LabError> {
+    let tables = netns.json("nft -j list tables inet")?;
+    let tables = list(&tables["nftables"]).filter_map(|object| object.get("table"));
+    let names = tables.map(|table| text(table, "name"));
+    let mut objects = Vec::new();
+    for name in names.filter(|name| name.split('-').next() == Some("tweed")) {
+        let table = netns.json(&format!("{nft} list table inet {name}"))?;
+        let all = list(&table["nftables"]).filter(|object| object.get("metainfo").is_none());
+        objects.extend(all.cloned());
+    }
+    Ok(objects)
+}
+
+/// The objects of the tables without elements, handles and counters, and without those of
 /// affinity, which packets check, as they do the elements of policy and of Services: the
 /// same on every node and at every time.
 #[derive(Debug)]
@@ -36,7 +54,7 @@ impl Skeleton {
     /// The table cannot be read.
     pub fn of(world: &World) -> Result<Self, LabError> {
         let (always, of_policy) = match world.cluster.nodes().values().next() {
-            Some(entry) => skeleton(&entry.node.netns().json(COMMAND)?),
+            Some(entry) => skeleton(&objects(entry.node.netns(), "nft -j")?),
             None => (BTreeSet::new(), BTreeSet::new()),
         };
         Ok(Self { always, of_policy })
@@ -53,12 +71,8 @@ impl Skeleton {
         plan: &Plan,
         any_policy: bool,
     ) -> Result<Vec<String>, LabError> {
-        // It fails where there is no table.
-        let table = match netns.json(COMMAND) {
-            Ok(table) => table,
-            Err(error) => return Ok(vec![error.chain()]),
-        };
-        let (always, of_policy) = skeleton(&table);
+        let objects = objects(netns, "nft -j")?;
+        let (always, of_policy) = skeleton(&objects);
         let mut found = differences("rule", self.always.clone(), always);
         let expected = match any_policy {
             true => self.of_policy.clone(),
@@ -68,16 +82,15 @@ impl Skeleton {
         found.extend(differences(
             "element",
             expected_elements(node, plan),
-            elements(&table),
+            elements(&objects),
         ));
         Ok(found)
     }
 }
 
 /// The objects that are not of policy, and those that are.
-fn skeleton(table: &Value) -> (BTreeSet<String>, BTreeSet<String>) {
-    let objects = list(&table["nftables"]).filter(|object| object.get("metainfo").is_none());
-    let stripped = objects.map(|object| {
+fn skeleton(objects: &[Value]) -> (BTreeSet<String>, BTreeSet<String>) {
+    let stripped = objects.iter().map(|object| {
         let mut object = object.clone();
         strip(&mut object);
         object
@@ -101,12 +114,13 @@ fn in_order(objects: &[Value]) -> BTreeSet<String> {
     written.collect()
 }
 
-/// Whether an object is one of policy, or a rule that leads there. The chain of the hook
-/// `output` has rules of policy only, and is not there without a policy.
+/// Whether an object is the table of policies, or in it.
 fn is_of_policy(object: &Value) -> bool {
-    let chain = object.get("chain");
-    chain.is_some_and(|chain| text(chain, "name") == "output")
-        || object.to_string().contains("policy_")
+    let mut kinds = object.as_object().into_iter().flatten();
+    kinds.any(|(kind, object)| {
+        let field = if kind == "table" { "name" } else { "table" };
+        text(object, field) == OF_POLICY
+    })
 }
 
 /// Whether an object is a chain for clients that keep their endpoints, or a rule of one:
@@ -161,10 +175,9 @@ fn expected_elements(node: &NodePlan, plan: &Plan) -> BTreeSet<String> {
     expected
 }
 
-fn elements(table: &Value) -> BTreeSet<String> {
-    let sets = list(&table["nftables"]).filter_map(|object| object.get("set"));
-    let of_components = |name: &str| name.starts_with("policy_") || name.starts_with("service_");
-    let sets = sets.filter(|set| !of_components(text(set, "name")));
+fn elements(objects: &[Value]) -> BTreeSet<String> {
+    let sets = objects.iter().filter_map(|object| object.get("set"));
+    let sets = sets.filter(|set| text(set, "table") == "tweed");
     let named = sets.flat_map(|set| list(&set["elem"]).map(|e| (text(set, "name"), e)));
     named
         .map(|(name, element)| format!("{name} {}", written(element)))

@@ -10,7 +10,7 @@ use super::{DENY_ALL, policy};
 
 /// The names of tweed's chains and sets of policy.
 pub fn objects(node: &Netns) -> Result<Vec<String>, LabError> {
-    let table = node.sh("nft -s list table inet tweed")?;
+    let table = node.sh("nft -s list table inet tweed-policy 2>/dev/null || true")?;
     let named = |line: &&str| {
         let mut words = line.split_whitespace();
         matches!(words.next(), Some("chain" | "map" | "set"))

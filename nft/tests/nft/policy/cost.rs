@@ -12,14 +12,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use tweed_nft::Policy;
+use tweed_nft::Table as _;
 use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
 use tweed_planner::policy::desired::{Desired, Direction};
 
 use super::delta::delta;
 use super::lab::{Lab, ruleset};
 use super::plan::{Plan, TCP, identity, profile, range_profile};
-use crate::node::NOTHING;
 use crate::wires::sources;
 
 const LOCAL: u32 = 110;
@@ -106,36 +105,6 @@ fn processor_time(lab: &Lab) -> f64 {
     nanoseconds / 1e6
 }
 
-/// How long the thread that writes takes to begin looks, at each set several times, and for
-/// changes of a peer right after that.
-fn looks(lab: &Lab, desired: &Desired) -> (Vec<f64>, Vec<f64>) {
-    let other = Plan(desired.clone()).identity(&[address([10, 100, 200, 0], 0)], identity(1));
-    let forth = delta(desired, &other.0, false);
-    let back = delta(&other.0, desired, false);
-    let desired = desired.clone();
-    lab.with(move |table| {
-        let (mut forced, mut beside) = (Vec::new(), Vec::new());
-        for _ in 0..100 {
-            let policy = Policy {
-                desired: &desired,
-                log: false,
-            };
-            let start = Instant::now();
-            let outcome = table.reconcile(&ruleset(), Some(policy), true).unwrap();
-            forced.push(milliseconds(start));
-            assert_eq!(outcome, NOTHING);
-            for delta in [&forth, &back] {
-                let start = Instant::now();
-                table.drain_notifications().unwrap();
-                assert!(table.follow_policy(delta).unwrap().is_some());
-                beside.push(milliseconds(start));
-            }
-            sleep(Duration::from_millis(50));
-        }
-        (forced, beside)
-    })
-}
-
 /// Changes of many sizes, there and back, each some time after the one before it or at once.
 fn changes(lab: &Lab, desired: &Desired) {
     let peer = Plan(desired.clone()).identity(&[address([10, 100, 200, 0], 0)], identity(1));
@@ -169,7 +138,7 @@ fn changes(lab: &Lab, desired: &Desired) {
                 [forth, back].map(|delta| {
                     sleep(pause);
                     let start = Instant::now();
-                    let outcome = table.follow_policy(&delta).unwrap();
+                    let outcome = table.policy.follow(&mut table.nft, &delta).unwrap();
                     let time = milliseconds(start);
                     assert!(outcome.is_some());
                     time
@@ -259,9 +228,6 @@ fn load_changes_and_memory() {
         processor_time(&lab) - processor
     );
     println!("slab after restart: {} KiB more", meminfo("Slab:") - before);
-    let (forced, beside) = looks(&lab, &desired);
-    report("forced look, one set in turn", forced);
-    report("one peer while it goes on", beside);
 
     changes(&lab, &desired);
 
@@ -285,7 +251,9 @@ fn load_changes_and_memory() {
         meminfo("Slab:") - before
     );
     let start = Instant::now();
-    lab.node.host.sh("nft flush set inet tweed policy_exact");
+    lab.node
+        .host
+        .sh("nft flush set inet tweed-policy policy_exact");
     let outcome = lab.look(&connection_base, &desired, false);
     println!(
         "repair of all sets: {:.0} ms, {outcome:?}",

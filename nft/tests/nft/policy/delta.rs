@@ -7,6 +7,7 @@ use tweed_planner::policy::desired::{Delta, Desired, PerDirection};
 /// The change from one state to another.
 pub fn delta(old: &Desired, new: &Desired, takes_away: bool) -> Delta {
     Delta {
+        local_cidrs: diff(&old.local_cidrs, &new.local_cidrs),
         judged: diff(&old.judged, &new.judged),
         policed: PerDirection {
             ingress: diff(&old.policed.ingress, &new.policed.ingress),

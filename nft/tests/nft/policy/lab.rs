@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tweed_core::family::Family;
-use tweed_nft::{Outcome, Policy, Table};
+use tweed_nft::{Outcome, Table as _};
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::policy::desired::Desired;
 
 use super::delta::delta;
 use crate::lab::Host;
+use crate::tables::Tables;
 use crate::wires::attach;
 
 pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
@@ -61,7 +62,7 @@ impl End {
 }
 
 /// The node's table, which lives on the node's thread.
-type Kept = Arc<Mutex<Option<Table>>>;
+type Kept = Arc<Mutex<Option<Tables>>>;
 
 /// All hosts, with the table of the node.
 pub struct Lab {
@@ -71,7 +72,7 @@ pub struct Lab {
     pub world: End,
     table: Kept,
     run_dir: TempDir,
-    pub log: bool,
+    log: bool,
 }
 
 pub fn ruleset() -> Ruleset {
@@ -117,18 +118,25 @@ impl Lab {
         lab
     }
 
+    /// Another agent starts, which logs what it drops.
+    pub fn log_drops(&mut self) {
+        self.log = true;
+        self.restart();
+    }
+
     /// The agent dies and another one starts.
     pub fn restart(&self) {
-        let (table, run_dir) = (Arc::clone(&self.table), self.run_dir.path().to_owned());
+        let (table, log) = (Arc::clone(&self.table), self.log);
+        let run_dir = self.run_dir.path().to_owned();
         self.node.host.run(move || {
-            let opened = Table::open(&run_dir, Path::new("nft")).unwrap();
+            let opened = Tables::open(&run_dir, Path::new("nft"), log).unwrap();
             *table.lock().unwrap() = Some(opened);
         });
     }
 
     pub fn with<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Table) -> T + Send + 'static,
+        work: impl FnOnce(&mut Tables) -> T + Send + 'static,
     ) -> T {
         let table = Arc::clone(&self.table);
         let work = move || work(table.lock().unwrap().as_mut().unwrap());
@@ -142,34 +150,38 @@ impl Lab {
 
     /// The same with other Nodes, or with a forced look.
     pub fn look(&self, ruleset: &Ruleset, desired: &Desired, force: bool) -> Outcome {
-        let (desired, log, ruleset) = (desired.clone(), self.log, ruleset.clone());
+        let (desired, ruleset) = (desired.clone(), ruleset.clone());
         self.with(move |table| {
-            let desired = &desired;
-            table.reconcile(&ruleset, Some(Policy { desired, log }), force)
+            let overlay = table.reconcile(&ruleset, force).unwrap();
+            overlay + table.police(&desired, force).unwrap()
         })
-        .unwrap()
     }
 
     /// Makes the sets follow from one desired state to the next.
     pub fn follow(&self, old: &Desired, new: &Desired, takes_away: bool) -> Outcome {
         let delta = delta(old, new, takes_away);
-        let outcome = self.with(move |table| table.follow_policy(&delta)).unwrap();
+        let outcome = self
+            .with(move |table| table.policy.follow(&mut table.nft, &delta))
+            .unwrap();
         outcome.expect("the table does not know what it holds")
     }
 
     /// The table as `nft` shows it, without what counters have counted.
     pub fn listing(&self) -> String {
-        self.node.host.sh("nft -s list table inet tweed")
+        self.node.host.sh("nft -s list table inet tweed-policy")
     }
 
     /// The same with the kernel's handles: differs if anything was replaced.
     pub fn handles(&self) -> String {
-        self.node.host.sh("nft -s -a list table inet tweed")
+        self.node.host.sh("nft -s -a list table inet tweed-policy")
     }
 
     /// The name of the chain in force.
     pub fn generation(&self) -> String {
-        let map = self.node.host.sh("nft list map inet tweed policy_entry");
+        let map = self
+            .node
+            .host
+            .sh("nft list map inet tweed-policy policy_entry");
         let (_, rest) = map.split_once("goto ").expect("a generation in force");
         let end = rest.find([' ', ',']).unwrap();
         rest[..end].to_owned()
@@ -177,7 +189,10 @@ impl Lab {
 
     /// How many packets policy has dropped.
     pub fn drops(&self) -> u64 {
-        let counters = self.node.host.sh("nft list counters table inet tweed");
+        let counters = self
+            .node
+            .host
+            .sh("nft list counters table inet tweed-policy");
         let counts = counters.lines().filter_map(|line| {
             let (count, _) = line.trim().strip_prefix("packets ")?.split_once(' ')?;
             count.parse::<u64>().ok()

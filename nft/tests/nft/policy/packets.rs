@@ -230,7 +230,7 @@ fn with_the_log_on_packets_are_dropped_and_pass_as_without() {
     let desired = one_port(&lab, 53);
     lab.reconcile(&desired);
     let mut connection = lab.connection(&lab.world, &lab.b, Family::V4, 80);
-    lab.log = true;
+    lab.log_drops();
     assert_eq!(lab.reconcile(&desired).repaired, 0);
     assert!(
         lab.listing()
@@ -249,7 +249,7 @@ fn with_the_log_on_packets_are_dropped_and_pass_as_without() {
 fn a_flood_of_denied_packets_is_dropped_and_not_all_of_it_is_logged() {
     const SENT: u32 = 3000;
     let mut lab = Lab::new();
-    lab.log = true;
+    lab.log_drops();
     lab.reconcile(&one_port(&lab, 53));
     let mut group = lab.node.host.run(|| LogGroup::open(116).unwrap());
     let before = lab.drops();
@@ -293,7 +293,7 @@ fn a_flood_of_denied_packets_is_dropped_and_not_all_of_it_is_logged() {
 #[test]
 fn the_log_of_isolated_pods_tells_replies_from_what_opens_a_flow() {
     let mut lab = Lab::new();
-    lab.log = true;
+    lab.log_drops();
     let both = judged(&lab);
     lab.reconcile(&both.0);
     let mut group = lab.node.host.run(|| LogGroup::open(116).unwrap());
@@ -364,7 +364,7 @@ fn what_the_node_sends_on_by_the_hook_output_is_judged() {
         }
     }
 
-    lab.node.host.sh("nft flush chain inet tweed output");
+    lab.node.host.sh("nft flush chain inet tweed-policy output");
     for family in FAMILIES {
         assert_eq!(lab.udp(&lab.a, &lab.b, family, 80), Passed);
     }

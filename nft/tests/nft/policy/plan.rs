@@ -25,6 +25,11 @@ pub const fn range_profile(n: Number) -> Number {
     FIRST_RANGE_PROFILE + n
 }
 
+fn span(first: &str, last: &str) -> Span {
+    let [first, last] = [first, last].map(|address| address.parse().unwrap());
+    Span { first, last }
+}
+
 /// A desired state that is built step by step.
 #[derive(Debug, Clone, Default)]
 pub struct Plan(pub Desired);
@@ -34,6 +39,11 @@ impl Plan {
     pub fn new(judged: &[IpAddr]) -> Self {
         Self(Desired {
             active: true,
+            local_cidrs: [
+                span("10.244.1.0", "10.244.1.255"),
+                span("fd00:0:0:1::", "fd00:0:0:1:ffff:ffff:ffff:ffff"),
+            ]
+            .into(),
             judged: judged.iter().copied().collect(),
             ..Desired::default()
         })
@@ -52,8 +62,7 @@ impl Plan {
     }
 
     pub fn network(mut self, first: &str, last: &str, identity: Number) -> Self {
-        let [first, last] = [first, last].map(|address| address.parse().unwrap());
-        self.0.networks.insert(Span { first, last }, identity);
+        self.0.networks.insert(span(first, last), identity);
         self
     }
 

@@ -1,7 +1,7 @@
 //! A restart writes nothing, and what others change is put back.
 
 use tweed_core::family::Family;
-use tweed_nft::{Error, Policy, Table};
+use tweed_nft::{Error, Table as _};
 use tweed_planner::policy::desired::Direction::{In, Out};
 use tweed_planner::policy::desired::{Desired, Span, UNKNOWN};
 
@@ -68,11 +68,11 @@ fn elements_are_as_nft_writes_them() {
     twin.sh(format!("nft -f {path}"));
     // Without the end at the lowest value with which nft begins an empty set of ranges;
     // nft 1.0 and 1.1 print such an end differently.
-    let bytes = "nft --debug=netlink list table inet tweed \
-                 | grep -E '^(inet tweed @|\telement)' | grep -Ev '^\telement (0+ ?)+ *(: 1 |flags 1)'";
+    let bytes = "nft --debug=netlink list table inet tweed-policy \
+                 | grep -E '^(inet tweed-policy @|\telement)' | grep -Ev '^\telement (0+ ?)+ *(: 1 |flags 1)'";
     let sorted = |host: &crate::lab::Host| {
         let text = host.sh(bytes);
-        let sets = text.split("inet tweed @").map(|set| {
+        let sets = text.split("inet tweed-policy @").map(|set| {
             let mut lines: Vec<_> = set.lines().map(str::to_owned).collect();
             lines.sort();
             lines
@@ -94,23 +94,23 @@ fn what_is_changed_by_hand_is_put_back_and_flows_are_judged_anew() {
     let before = whole(&lab);
     let catch_all = catch_all(&lab.node.host, "policy_judged4");
     let all = [
-        "delete element inet tweed policy_judged4 { 10.244.1.5 }",
-        "add element inet tweed policy_judged4 { 10.244.1.99 }",
-        "flush set inet tweed policy_in6",
-        "delete element inet tweed policy_ids4 { 10.244.1.5 }; add element inet tweed policy_ids4 { 10.244.1.5 : 0:9 }",
-        "add element inet tweed policy_nets4 { 198.51.100.0/24 : 0:2 }",
-        "delete element inet tweed policy_nets6 { 2001:db8:9::-2001:db8:9::ff }",
-        "flush map inet tweed policy_pairs_in4",
-        "add element inet tweed policy_open { 1000:0000 }",
-        "add element inet tweed policy_exact { 1000:0000 . tcp . 81 }",
-        "flush set inet tweed policy_ranges",
-        "add element inet tweed policy_ranges { 2000:0000 . 5-9 }",
-        "flush chain inet tweed policy_to4",
-        "insert rule inet tweed policy_judge accept",
-        "add chain inet tweed mine; add rule inet tweed mine ip saddr @policy_in4 accept",
-        "add chain inet tweed mine { type filter hook forward priority -1; policy drop; }",
-        "add set inet tweed mine { type ipv4_addr; }",
-        "add counter inet tweed mine",
+        "delete element inet tweed-policy policy_judged4 { 10.244.1.5 }",
+        "add element inet tweed-policy policy_judged4 { 10.244.1.99 }",
+        "flush set inet tweed-policy policy_in6",
+        "delete element inet tweed-policy policy_ids4 { 10.244.1.5 }; add element inet tweed-policy policy_ids4 { 10.244.1.5 : 0:9 }",
+        "add element inet tweed-policy policy_nets4 { 198.51.100.0/24 : 0:2 }",
+        "delete element inet tweed-policy policy_nets6 { 2001:db8:9::-2001:db8:9::ff }",
+        "flush map inet tweed-policy policy_pairs_in4",
+        "add element inet tweed-policy policy_open { 1000:0000 }",
+        "add element inet tweed-policy policy_exact { 1000:0000 . tcp . 81 }",
+        "flush set inet tweed-policy policy_ranges",
+        "add element inet tweed-policy policy_ranges { 2000:0000 . 5-9 }",
+        "flush chain inet tweed-policy policy_to4",
+        "insert rule inet tweed-policy policy_judge accept",
+        "add chain inet tweed-policy mine; add rule inet tweed-policy mine ip saddr @policy_in4 accept",
+        "add chain inet tweed-policy mine { type filter hook forward priority -1; policy drop; }",
+        "add set inet tweed-policy mine { type ipv4_addr; }",
+        "add counter inet tweed-policy mine",
     ];
     for tampering in all.into_iter().chain(catch_all.as_deref()) {
         let generation = lab.generation();
@@ -126,8 +126,8 @@ fn what_is_changed_by_hand_is_put_back_and_flows_are_judged_anew() {
     }
     let generation = lab.generation();
     for tampering in [
-        "delete element inet tweed policy_entry { ipv4 }",
-        "delete element inet tweed policy_entry { ipv4 }; add element inet tweed policy_entry { ipv4 : goto policy_1 }",
+        "delete element inet tweed-policy policy_entry { ipv4 }",
+        "delete element inet tweed-policy policy_entry { ipv4 }; add element inet tweed-policy policy_entry { ipv4 : goto policy_1 }",
     ] {
         lab.node.host.sh(format!("nft '{tampering}'"));
         assert!(lab.reconcile(&desired).repaired > 0, "{tampering}");
@@ -142,7 +142,7 @@ fn a_deleted_table_is_made_again_and_flows_are_judged_anew() {
     let desired = full(&lab);
     lab.reconcile(&desired);
     let mut connection = lab.connection(&lab.a, &lab.b, Family::V4, 80);
-    lab.node.host.sh("nft delete table inet tweed");
+    lab.node.host.sh("nft delete table inet tweed-policy");
     // Meanwhile nothing is judged.
     let mut denied = lab.connection(&lab.a, &lab.b, Family::V4, 81);
     assert!(lab.reconcile(&desired).repaired > 0);
@@ -173,16 +173,15 @@ fn what_a_foreign_rule_let_pass_is_judged_anew_though_elements_are_refused_meanw
     lab.reconcile(&desired);
     lab.node
         .host
-        .sh("nft insert rule inet tweed policy_judge return");
+        .sh("nft insert rule inet tweed-policy policy_judge return");
     let mut denied = lab.connection(&lab.a, &lab.b, Family::V4, 81);
     let refused = with_overlap(&desired);
     let result = lab.with(move |table| {
-        table.forget_policy();
-        let (desired, log) = (&refused, false);
-        table.reconcile(&ruleset(), Some(Policy { desired, log }), false)
+        table.policy.forget();
+        table.police(&refused, false)
     });
     assert!(matches!(result, Err(Error::Netlink(_))), "{result:?}");
-    lab.with(Table::forget_policy);
+    lab.with(|table| table.policy.forget());
     lab.reconcile(&desired);
     assert_eq!(lab.answer(&mut denied), Dropped);
     assert_eq!(lab.reconcile(&desired), NOTHING);
@@ -196,7 +195,7 @@ fn a_full_plan_while_in_force_writes_what_differs() {
     lab.reconcile(&desired);
     let mut other = desired.clone();
     other.exact = [(profile(0), TCP, 81)].into();
-    lab.with(Table::forget_policy);
+    lab.with(|table| table.policy.forget());
     let outcome = lab.reconcile(&other);
     assert_eq!((outcome.changed, outcome.repaired), (2, 0), "{outcome:?}");
     assert_eq!(lab.generation(), "policy_2");

@@ -5,6 +5,7 @@ use std::thread;
 
 use caps::{CapSet, Capability::CAP_NET_ADMIN};
 use tweed_core::family::Family;
+use tweed_nft::Table as _;
 use tweed_planner::policy::desired::Desired;
 use tweed_planner::policy::desired::Direction::In;
 
@@ -55,7 +56,7 @@ fn a_revocation_that_could_not_be_tried_is_made_up_for() {
     let failed = lab.with(move |table| {
         // Of this thread alone.
         caps::drop(None, CapSet::Effective, CAP_NET_ADMIN).unwrap();
-        let followed = table.follow_policy(&delta);
+        let followed = table.policy.follow(&mut table.nft, &delta);
         caps::raise(None, CapSet::Effective, CAP_NET_ADMIN).unwrap();
         followed.unwrap_err().to_string()
     });
@@ -194,10 +195,10 @@ fn a_number_that_others_had_put_in_force_does_not_let_flows_pass_when_it_comes()
     let (both, one) = (allowing(&lab, &[80, 81]), allowing(&lab, &[80]));
     lab.reconcile(&both);
     assert_eq!(lab.generation(), "policy_1");
-    lab.node
-        .host
-        .sh("nft 'delete element inet tweed policy_entry { ipv4 }; \
-         add element inet tweed policy_entry { ipv4 : goto policy_4 }'");
+    lab.node.host.sh(
+        "nft 'delete element inet tweed-policy policy_entry { ipv4 }; \
+         add element inet tweed-policy policy_entry { ipv4 : goto policy_4 }'",
+    );
     let mut revoked = lab.connection(&lab.a, &lab.b, Family::V4, 81);
     assert!(lab.reconcile(&both).repaired > 0);
     lab.follow(&both, &one, true);

@@ -1,7 +1,7 @@
 //! A client keeps its endpoint, for as long as both are there and it comes in time.
 
 use tweed_core::family::Family;
-use tweed_nft::Table;
+use tweed_nft::Table as _;
 use tweed_planner::services::desired::{
     AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, GROUP_DISTANCE, Number, Target,
 };
@@ -121,7 +121,9 @@ fn from_outside_only_the_endpoints_of_the_node_are_drawn() {
         for _ in 0..15 {
             let to = BALANCER.port(family, 80);
             assert_eq!(lab.name(&lab.0.world, TCP, to), "neighbour");
-            lab.0.node.sh(format!("nft flush map inet tweed {clients}"));
+            lab.0
+                .node
+                .sh(format!("nft flush map inet tweed-services {clients}"));
         }
     }
 }
@@ -133,7 +135,11 @@ fn a_client_is_forgotten_after_the_services_timeout() {
     let _servers = all(&lab);
     lab.reconcile(&service(5, &[(0, POD), (1, NEIGHBOUR), (2, REMOTE)]));
     let to = SERVICE.port(Family::V4, 80);
-    let clients = || lab.0.node.sh("nft list map inet tweed service_clients4");
+    let clients = || {
+        lab.0
+            .node
+            .sh("nft list map inet tweed-services service_clients4")
+    };
     let first = lab.name(&lab.0.world, TCP, to);
     assert!(clients().contains("timeout 5s"), "{}", clients());
     let start = std::time::Instant::now();
@@ -148,7 +154,9 @@ fn a_client_is_forgotten_after_the_services_timeout() {
     let mut others = 0;
     while others == 0 {
         assert!(start.elapsed() < PATIENCE * 3, "always {first}");
-        lab.0.node.sh("nft flush map inet tweed service_clients4");
+        lab.0
+            .node
+            .sh("nft flush map inet tweed-services service_clients4");
         others += usize::from(lab.name(&lab.0.world, TCP, to) != first);
     }
 }
@@ -167,7 +175,10 @@ fn a_restart_keeps_clients_and_other_numbers_forget_them() {
     lab.0.restart();
     let outcome = lab.reconcile(&service(10_800, &[(2, POD), (0, NEIGHBOUR), (1, REMOTE)]));
     assert_eq!(outcome.repaired, 0, "{outcome:?}");
-    let clients = lab.0.node.sh("nft list map inet tweed service_clients4");
+    let clients = lab
+        .0
+        .node
+        .sh("nft list map inet tweed-services service_clients4");
     assert!(!clients.contains("expires"), "{clients}");
 }
 
@@ -183,7 +194,7 @@ fn a_number_that_is_reused_forgets_no_client() {
     assert_eq!(ask(), ["pod"; 2]);
     let is_remembered = || {
         for family in ['4', '6'] {
-            let clients = format!("nft list map inet tweed service_clients{family}");
+            let clients = format!("nft list map inet tweed-services service_clients{family}");
             let clients = lab.0.node.sh(clients);
             assert_eq!(clients.matches("expires").count(), 1, "{clients}");
         }
@@ -193,7 +204,8 @@ fn a_number_that_is_reused_forgets_no_client() {
     is_remembered();
     // The next run of the agent has taken the numbers over, and had no luck either.
     lab.0.restart();
-    lab.0.with(|table| table.service_numbers().unwrap());
+    lab.0
+        .with(|table| table.services.known_numbers(&mut table.nft).unwrap());
     lab.reconcile(&plan(NEIGHBOUR));
     is_remembered();
     assert_eq!(ask(), ["pod"; 2]);
@@ -213,7 +225,7 @@ fn clients_are_remembered_while_the_rules_change() {
     let first = ask();
     // What is made anew has another handle.
     let sets = || {
-        let sets = "nft -a list table inet tweed | grep -E '^.(set|map) .*service_'";
+        let sets = "nft -a list table inet tweed-services | grep -E '^.(set|map) .*service_'";
         lab.0.node.sh(sets)
     };
     let before = sets();
@@ -233,13 +245,13 @@ fn clients_are_remembered_while_the_rules_change() {
         (other_prefix, &other_timeout),
         (ruleset(), &plan),
     ] {
-        lab.0.with(Table::forget_services);
+        lab.0.with(|table| table.services.forget());
         let outcome = lab.make(&ruleset, plan, false);
         assert_eq!(outcome.repaired, 0, "{outcome:?}");
         assert_eq!(ask(), first);
         assert_eq!(sets(), before);
         for family in ['4', '6'] {
-            let clients = format!("nft list map inet tweed service_clients{family}");
+            let clients = format!("nft list map inet tweed-services service_clients{family}");
             let clients = lab.0.node.sh(clients);
             assert_eq!(clients.matches("expires").count(), 1, "{clients}");
         }
@@ -262,7 +274,10 @@ fn a_timeout_that_is_gone_after_a_restart_costs_no_client_of_others_its_endpoint
     let ask = || FAMILIES.map(|family| lab.name(&lab.0.world, TCP, SERVICE.port(family, 80)));
     let first = ask();
     let clients = || {
-        let map = lab.0.node.sh("nft -a list map inet tweed service_clients4");
+        let map = lab
+            .0
+            .node
+            .sh("nft -a list map inet tweed-services service_clients4");
         // What is made anew has another handle, and no elements.
         (
             map.lines().nth(1).unwrap().to_owned(),
@@ -306,7 +321,10 @@ fn a_client_of_ipv6_is_known_by_all_of_its_address() {
         {
             assert!(start.elapsed() < PATIENCE, "nobody answers {client}");
         }
-        let map = lab.0.node.sh("nft list map inet tweed service_clients6");
+        let map = lab
+            .0
+            .node
+            .sh("nft list map inet tweed-services service_clients6");
         assert_eq!(map.matches("expires").count(), known + 1, "{map}");
     }
 }
@@ -320,7 +338,9 @@ fn a_new_timeout_brings_its_chains() {
     let (old, new) = (service(600, &places), service(30, &places));
     lab.reconcile(&old);
     let delta = super::delta::delta(&old.0, &new.0);
-    let followed = lab.0.with(move |table| table.follow_services(&delta));
+    let followed = lab
+        .0
+        .with(move |table| table.services.follow(&mut table.nft, &delta));
     assert_eq!(followed.unwrap(), None);
     lab.replan(&new);
     let ask = || lab.name(&lab.0.world, TCP, SERVICE.port(Family::V4, 80));
@@ -329,7 +349,7 @@ fn a_new_timeout_brings_its_chains() {
         assert_eq!(ask(), first);
     }
     let chains = |timeout: &str| {
-        let table = lab.0.node.sh("nft -s list table inet tweed");
+        let table = lab.0.node.sh("nft -s list table inet tweed-services");
         table.contains(&format!("chain service_affinity_cluster_{timeout} "))
     };
     assert!(chains("30"));

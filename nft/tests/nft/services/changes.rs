@@ -67,7 +67,7 @@ fn what_is_changed_by_hand_is_put_back() {
         let text = lab
             .0
             .node
-            .sh("nft -s list table inet tweed | grep -v comment.*tweed");
+            .sh("nft -s list table inet tweed-services | grep -v comment.*tweed");
         let words = text.split([',', ' ', '\n', '\t']);
         let mut words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
         words.sort();
@@ -75,17 +75,17 @@ fn what_is_changed_by_hand_is_put_back() {
     };
     let before = listing();
     for tampering in [
-        "flush map inet tweed service_slots4",
-        "delete element inet tweed service_targets4 { 10.96.0.1 . tcp . 80 }",
-        "add element inet tweed service_cluster_ips4 { 10.96.0.99 }",
-        "flush set inet tweed service_networks6",
-        "flush map inet tweed service_targets6",
-        "add element inet tweed service_affinity_groups { 0:9 : goto service_draw_3 }",
-        "flush map inet tweed service_leads",
-        "delete element inet tweed service_part_leads { 0:2 }",
-        "flush chain inet tweed service_draw_2",
-        "flush chain inet tweed service_to_target_in4",
-        "delete table inet tweed",
+        "flush map inet tweed-services service_slots4",
+        "delete element inet tweed-services service_targets4 { 10.96.0.1 . tcp . 80 }",
+        "add element inet tweed-services service_cluster_ips4 { 10.96.0.99 }",
+        "flush set inet tweed-services service_networks6",
+        "flush map inet tweed-services service_targets6",
+        "add element inet tweed-services service_affinity_groups { 0:9 : goto service_draw_3 }",
+        "flush map inet tweed-services service_leads",
+        "delete element inet tweed-services service_part_leads { 0:2 }",
+        "flush chain inet tweed-services service_draw_2",
+        "flush chain inet tweed-services service_to_target_in4",
+        "delete table inet tweed-services",
     ] {
         lab.0.node.sh(format!("nft '{tampering}'"));
         let outcome = lab.reconcile(&plan);
@@ -115,13 +115,17 @@ fn elements_are_as_nft_writes_them() {
     lab.reconcile(&plan);
     let twin = crate::lab::Host::new();
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), lab.0.node.sh("nft -s list table inet tweed")).unwrap();
+    std::fs::write(
+        file.path(),
+        lab.0.node.sh("nft -s list table inet tweed-services"),
+    )
+    .unwrap();
     twin.sh(format!("nft -f {}", file.path().display()));
-    let bytes = "nft --debug=netlink list table inet tweed \
-                 | grep -E '^(inet tweed @|\telement)' | grep -Ev '^\telement (0+ ?)+ : 1 '";
+    let bytes = "nft --debug=netlink list table inet tweed-services \
+                 | grep -E '^(inet tweed-services @|\telement)' | grep -Ev '^\telement (0+ ?)+ : 1 '";
     let sorted = |host: &crate::lab::Host| {
         let text = host.sh(bytes);
-        let sets = text.split("inet tweed @").map(|set| {
+        let sets = text.split("inet tweed-services @").map(|set| {
             let mut lines: Vec<_> = set.lines().map(str::to_owned).collect();
             lines.sort();
             lines

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tweed_core::family::Family;
 use tweed_core::object::service::DEFAULT_AFFINITY_SECONDS;
-use tweed_nft::inet_tweed::{Components, Wanted};
+use tweed_nft::Table as _;
 use tweed_planner::services::desired::{AFFINITY_BLOCK, Delta, FIRST_AFFINITY, Target};
 
 use super::delta::delta;
@@ -17,7 +17,6 @@ use super::lab::{Lab, NEIGHBOUR};
 use super::plan::{Plan, UDP, endpoint, group, number};
 use crate::lab::Host;
 use crate::node::NOTHING;
-use crate::wires::ruleset;
 
 fn address(base: [u8; 4], number: u32) -> IpAddr {
     Ipv4Addr::from_bits(Ipv4Addr::from(base).to_bits() + number).into()
@@ -85,29 +84,11 @@ fn follow<const N: usize>(lab: &Lab, changes: [Delta; N]) -> [f64; N] {
     lab.0.with(move |table| {
         changes.map(|delta| {
             let start = Instant::now();
-            let outcome = table.follow_services(&delta).unwrap();
+            let outcome = table.services.follow(&mut table.nft, &delta).unwrap();
             let time = milliseconds(start);
             assert!(outcome.is_some());
             time
         })
-    })
-}
-
-/// How long the thread that writes takes to begin looks, in milliseconds.
-fn looks(lab: &Lab, plan: &Plan) -> Vec<f64> {
-    let desired = plan.0.clone();
-    lab.0.with(move |table| {
-        let components = Components {
-            services: Wanted::As(&desired),
-            ..Components::default()
-        };
-        let look = |_| {
-            let start = Instant::now();
-            let outcome = table.reconcile_all(&ruleset(), &components, true).unwrap();
-            assert_eq!(outcome, NOTHING);
-            milliseconds(start)
-        };
-        (0..100).map(look).collect()
     })
 }
 
@@ -175,13 +156,6 @@ E");
             "{count} Services: restart {:.0} ms, {outcome:?}",
             milliseconds(start)
         );
-        let mut holds = looks(&lab, &plan);
-        holds.sort_by(f64::total_cmp);
-        println!(
-            "{count} Services: forced look, one set in turn: median {:.1} ms, longest {:.1} ms",
-            holds[holds.len() / 2],
-            holds[holds.len() - 1]
-        );
     }
 }
 
@@ -196,7 +170,7 @@ fn reading_what_an_earlier_run_has_left() {
         lab.0.restart();
         let (read, slots) = lab.0.with(|table| {
             let start = Instant::now();
-            let known = table.service_numbers().unwrap();
+            let known = table.services.known_numbers(&mut table.nft).unwrap();
             (milliseconds(start), known.slots.endpoints.len())
         });
         let start = Instant::now();

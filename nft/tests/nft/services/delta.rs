@@ -36,6 +36,7 @@ pub fn delta(old: &Desired, new: &Desired) -> Delta {
         service_networks: diff(&old.service_networks, &new.service_networks),
         foreign: diff(&old.foreign, &new.foreign),
         pod_networks: diff(&old.pod_networks, &new.pod_networks),
+        local_cidrs: diff(&old.local_cidrs, &new.local_cidrs),
         hairpin: diff(&old.hairpin, &new.hairpin),
         ..Delta::default()
     }

@@ -132,7 +132,9 @@ fn draw_with_affinity(count: u16, is_enough: impl Fn(&BTreeMap<u16, usize>) -> b
             break;
         }
         assert!(start.elapsed() < PATIENCE * 6, "{all:?}");
-        lab.0.node.sh("nft flush map inet tweed service_clients4");
+        lab.0
+            .node
+            .sh("nft flush map inet tweed-services service_clients4");
         let counts = drawn(&lab, Family::V4, 3);
         assert_eq!(counts.len(), 1, "{counts:?}");
         for (port, count) in counts {

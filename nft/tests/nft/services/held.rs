@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use tweed_core::family::Family;
-use tweed_nft::Table;
-use tweed_nft::inet_tweed::{Difference, Held, held};
+use tweed_nft::services::{Difference, Held, held};
 use tweed_planner::services::desired::{
     Desired, FIRST_AFFINITY, Masquerade, Number, Target, Tracked,
 };
 
 use super::lab::{BALANCER, FAMILIES, Lab, NEIGHBOUR, NODE, OTHER_SERVICE, POD, SERVICE};
 use super::plan::{Plan, TCP, endpoint, group, node_port};
+use crate::tables::Tables;
 
 /// What the kernel of the lab's node holds of a plan and all its frontends.
 fn read(lab: &Lab, desired: &Desired) -> Option<Held> {
@@ -63,10 +63,10 @@ fn what_was_written_is_read_back_and_what_is_changed_by_hand_is_named() {
     let at = SERVICE.of(Family::V4);
     let slot = format!("{} . 30080", NODE.of(Family::V4));
     lab.0.node.sh(format!(
-        "nft delete element inet tweed service_targets4 '{{ {at} . tcp . 80 }}'
-         nft add element inet tweed service_targets_outside4 '{{ {at} . tcp . 80 : 0x6ffffff1 }}'
-         nft delete element inet tweed service_endpoints4 '{{ 0x80000200 }}'
-         nft add element inet tweed service_endpoints4 '{{ 0x80000200 : {slot} }}'"
+        "nft delete element inet tweed-services service_targets4 '{{ {at} . tcp . 80 }}'
+         nft add element inet tweed-services service_targets_outside4 '{{ {at} . tcp . 80 : 0x6ffffff1 }}'
+         nft delete element inet tweed-services service_endpoints4 '{{ 0x80000200 }}'
+         nft add element inet tweed-services service_endpoints4 '{{ 0x80000200 : {slot} }}'"
     ));
     let named = |set: &str, key: &str, planned: Option<&str>, held: Option<&str>| Difference {
         set: set.to_owned(),
@@ -96,7 +96,11 @@ fn what_was_written_is_read_back_and_what_is_changed_by_hand_is_named() {
 fn the_endpoints_of_a_group_are_read_back_whatever_it_holds() {
     let lab = Lab::new();
     let of_group = |family: Family, group: Number| {
-        let read = move |table: &mut Table| table.service_endpoints(family, group);
+        let read = move |table: &mut Tables| {
+            table
+                .services
+                .known_endpoints(&mut table.nft, family, group)
+        };
         lab.0.with(read).unwrap()
     };
     assert_eq!(

@@ -12,8 +12,8 @@ use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use tweed_core::family::Family;
-use tweed_nft::inet_tweed::{Components, Refused, Wanted};
-use tweed_nft::{Outcome, Table};
+use tweed_nft::services::Refused;
+use tweed_nft::{Outcome, Table as _};
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::services::desired::Desired;
 
@@ -101,7 +101,7 @@ impl Lab {
 
     /// The same for a plan that is not known to be the last one.
     pub fn replan(&self, plan: &Plan) -> Outcome {
-        self.0.with(Table::forget_services);
+        self.0.with(|table| table.services.forget());
         self.look(plan, false)
     }
 
@@ -114,25 +114,26 @@ impl Lab {
     pub fn make(&self, ruleset: &Ruleset, plan: &Plan, force: bool) -> Outcome {
         let (ruleset, desired) = (ruleset.clone(), plan.0.clone());
         self.0.with(move |table| {
-            let components = Components {
-                services: Wanted::As(&desired),
-                ..Components::default()
-            };
-            table.reconcile_all(&ruleset, &components, force).unwrap()
+            let overlay = table.reconcile(&ruleset, force).unwrap();
+            overlay + table.serve(&desired, force).unwrap()
         })
     }
 
     /// Makes the sets follow from one desired state to the next.
     pub fn follow(&self, old: &Desired, new: &Desired) -> Outcome {
         let delta = delta(old, new);
-        let outcome = self.0.with(move |table| table.follow_services(&delta));
+        let outcome = self
+            .0
+            .with(move |table| table.services.follow(&mut table.nft, &delta));
         let outcome = outcome.unwrap();
         outcome.expect("the table does not know what it holds")
     }
 
     /// What the rules of Services have dropped.
     pub fn refused(&self) -> Refused {
-        let refused = self.0.with(|table| table.refused().unwrap());
+        let refused = self
+            .0
+            .with(|table| table.services.refused(&mut table.nft).unwrap());
         refused.expect("the table has no Services")
     }
 

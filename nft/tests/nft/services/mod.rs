@@ -6,7 +6,6 @@ pub mod changes;
 mod cost;
 pub mod delta;
 mod draws;
-mod earlier;
 mod held;
 mod invalid;
 pub mod lab;

@@ -3,6 +3,7 @@
 //! next one has a route to the pod that does not lead here.
 
 use tweed_core::family::Family;
+use tweed_nft::Table as _;
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::services::desired::{Endpoint, Masquerade};
 
@@ -103,7 +104,7 @@ fn a_pod_of_another_node_is_masqueraded_to_endpoints_of_other_nodes_alone() {
         ("third", THIRD, NODE),
         ("neighbour", NEIGHBOUR, REMOTE),
     ] {
-        wires.with(tweed_nft::Table::forget_services);
+        wires.with(|table| table.services.forget());
         lab.make(&direct(), &local(to), false);
         for family in FAMILIES {
             for protocol in PROTOCOLS {

@@ -42,6 +42,11 @@ impl Plan {
                 span("fd00::", "fd00:0:0:ff:ffff:ffff:ffff:ffff"),
             ]
             .into(),
+            local_cidrs: [
+                span("10.244.1.0", "10.244.1.255"),
+                span("fd00:0:0:1::", "fd00:0:0:1:ffff:ffff:ffff:ffff"),
+            ]
+            .into(),
             service_networks: [
                 span("10.96.0.0", "10.96.255.255"),
                 span("fd00:96::", "fd00:96::ffff"),

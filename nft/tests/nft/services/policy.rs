@@ -1,19 +1,20 @@
 //! Policy judges the pod behind the Service.
 
 use tweed_core::family::Family;
-use tweed_nft::inet_tweed::{Components, Wanted};
-use tweed_planner::policy::desired::{Desired as Policies, Direction, Span};
+use tweed_nft::{Outcome, Table as _};
+use tweed_planner::policy::desired::{Desired as Policies, Direction};
 use tweed_planner::services::desired::Target;
 
-use super::lab::{Answer, FAMILIES, Lab, NEIGHBOUR, POD, SERVICE, Servers};
+use super::lab::{Answer, FAMILIES, Lab, NEIGHBOUR, POD, SERVICE, Servers, WORLD};
 use super::plan::{PROTOCOLS, Plan, TCP, UDP, endpoint, group};
 use crate::node::NOTHING;
 use crate::policy::plan::{Plan as PolicyPlan, identity, profile};
 use crate::script::write_script;
+use crate::tables::Tables;
 use crate::wires::ruleset;
 
 /// Two frontends that lead to two ports of one pod.
-pub(super) fn services() -> Plan {
+fn services() -> Plan {
     let mut plan = Plan::new();
     for (number, family) in (0..).zip(FAMILIES) {
         for (port, real) in [(80, 8080), (81, 8081)] {
@@ -28,7 +29,7 @@ pub(super) fn services() -> Plan {
 }
 
 /// What answers at these two ports.
-pub(super) fn servers(lab: &Lab) -> Servers {
+fn servers(lab: &Lab) -> Servers {
     let mut servers = Servers::new();
     for family in FAMILIES {
         for port in [8080, 8081] {
@@ -39,7 +40,7 @@ pub(super) fn servers(lab: &Lab) -> Servers {
 }
 
 /// The pod may reach the port 8080 behind, and no other.
-pub(super) fn policies() -> Policies {
+fn policies() -> Policies {
     let both = |address: super::lab::Addresses| FAMILIES.map(|family| address.of(family));
     let judged = [both(POD), both(NEIGHBOUR)].concat();
     let plan = PolicyPlan::new(&judged)
@@ -54,43 +55,76 @@ pub(super) fn policies() -> Policies {
         .0
 }
 
-/// Makes the table so, of which nothing is trusted. Gives the error, and whether what is
-/// planned of policy and of Services is known to be in the table.
-fn make(lab: &Lab, policy: Policies, services: Plan) -> (Option<String>, [bool; 2]) {
-    lab.0.with(move |table| {
-        table.forget_policy();
-        table.forget_services();
-        let components = Components {
-            policy: Wanted::As(&policy),
-            log: false,
-            services: Wanted::As(&services.0),
-        };
-        let made = table.reconcile_all(&ruleset(), &components, false);
-        let error = made.err().map(|error| error.to_string());
-        (error, [table.knows_policy(), table.knows_services()])
+/// Makes the tables of policies and Services so.
+fn make(lab: &Lab, policies: &Policies, services: &Plan) -> Outcome {
+    let (policies, services) = (policies.clone(), services.0.clone());
+    lab.0.with(move |tables| {
+        let policies = tables.police(&policies, false).unwrap();
+        policies + tables.serve(&services, false).unwrap()
     })
 }
 
-/// As long as that lasts, endpoints that are gone must not stay in the maps.
-#[test]
-fn services_are_written_though_policy_is_refused() {
-    let lab = Lab::new();
-    let addresses = || lab.0.node.sh("nft list map inet tweed service_targets4");
-    assert_eq!(make(&lab, policies(), services()), (None, [true, true]));
-    assert!(addresses().contains("10.96.0.1"), "{}", addresses());
-    // No kernel takes networks that overlap.
-    let mut refused = policies();
-    for (last, number) in [("10.1.255.255", identity(0)), ("10.2.0.7", identity(1))] {
-        let (first, last) = ("10.1.0.9".parse().unwrap(), last.parse().unwrap());
-        refused.networks.insert(Span { first, last }, number);
+/// Asserts that a pod reaches the Service's port that leads to an allowed one, and not the
+/// other, in each family.
+fn assert_judged(lab: &Lab) {
+    let dropped = || {
+        let dropped = |tables: &mut Tables| tables.policy.dropped(&mut tables.nft).unwrap();
+        let dropped = lab.0.with(dropped).unwrap();
+        dropped.ingress + dropped.egress
+    };
+    for family in FAMILIES {
+        let to = |port| SERVICE.port(family, port);
+        for protocol in PROTOCOLS {
+            assert_eq!(lab.name(&lab.0.pod, protocol, to(80)), "neighbour");
+        }
+        let before = dropped();
+        assert!(!answers(lab, to(81), || dropped() > before));
     }
-    let (error, knows) = make(&lab, refused, Plan::new());
-    assert!(error.is_some());
-    assert_eq!(knows, [false, true]);
-    assert!(!addresses().contains("10.96.0.1"), "{}", addresses());
-    // A change does not wait for the next look at all of it.
-    lab.follow(&Plan::new().0, &services().0);
-    assert!(addresses().contains("10.96.0.1"), "{}", addresses());
+}
+
+/// Of chains with one priority the kernel runs the one that was registered last first, so no
+/// two chains of these tables have one.
+#[test]
+fn it_makes_no_difference_which_table_was_made_first() {
+    let lab = Lab::new();
+    let _servers = servers(&lab);
+    let orders = [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ];
+    for order in orders {
+        lab.0
+            .node
+            .sh("for table in $(nft list tables inet | cut -d' ' -f3); do
+                 nft delete table inet $table
+             done");
+        lab.0.restart();
+        for table in order {
+            lab.0.with(move |tables| {
+                match table {
+                    0 => tables.reconcile(&ruleset(), false),
+                    1 => tables.police(&policies(), false),
+                    _ => tables.serve(&services().0, false),
+                }
+                .unwrap()
+            });
+        }
+        assert_judged(&lab);
+        // What a pod sends to the world has the node's address, and what it sends to a
+        // Service keeps its own.
+        let world = Servers::new().add(&lab.0.world, "world", WORLD.port(Family::V4, 8080));
+        let of_pod = lab.ask(&lab.0.remote_pod, TCP, WORLD.port(Family::V4, 8080));
+        assert!(matches!(of_pod, Answer::From(..)), "{order:?}: {of_pod:?}");
+        let Answer::From(_, seen) = lab.ask(&lab.0.pod, TCP, SERVICE.port(Family::V4, 80)) else {
+            panic!("{order:?}: the Service does not answer");
+        };
+        assert_eq!(seen, POD.of(Family::V4), "{order:?}");
+        drop(world);
+    }
 }
 
 /// What tells the client has the Service's address, which no policy can name.
@@ -104,7 +138,7 @@ fn a_pod_that_may_not_send_there_is_told_that_a_service_has_no_endpoints() {
             plan = plan.cluster_ip(protocol, empty, Target::Reject);
         }
     }
-    assert_eq!(make(&lab, policies(), plan), (None, [true, true]));
+    make(&lab, &policies(), &plan);
     for family in FAMILIES {
         for protocol in PROTOCOLS {
             let to = SERVICE.port(family, 82);
@@ -128,175 +162,80 @@ fn refuse(lab: &Lab, word: &str) -> tempfile::TempDir {
     folder
 }
 
-#[test]
-fn policy_is_written_though_the_rules_of_services_are_refused() {
-    let lab = Lab::new();
-    let _folder = refuse(&lab, "service_affinity_groups");
-    let judged = |policy: Policies| {
-        let (error, knows) = make(&lab, policy, services());
-        assert!(error.unwrap().contains("service_affinity_groups"));
-        assert_eq!(knows, [true, false]);
-        lab.0.node.sh("nft list set inet tweed policy_judged4")
-    };
-    assert!(judged(policies()).contains("10.244.1.6"));
-    let entry = || lab.0.node.sh("nft list map inet tweed policy_entry");
-    let before = entry();
-    judged(policies());
-    // What is refused has replaced nothing, so no flow has to be judged anew.
-    assert_eq!(entry(), before);
-    let mut fewer = policies();
-    fewer.judged.remove(&NEIGHBOUR.of(Family::V4));
-    assert!(!judged(fewer).contains("10.244.1.6"));
-}
-
 /// The sets of a new table are filled before its rules come: those that no rule uses must not
 /// be taken for Services that are in force.
 #[test]
-fn a_new_table_whose_rules_of_services_are_refused_has_nothing_of_them() {
+fn a_new_table_whose_rules_are_refused_is_not_there() {
     let lab = Lab::new();
-    lab.0.node.sh("nft delete table inet tweed");
     let _folder = refuse(&lab, "service_unsettled.drop");
-    let (error, knows) = make(&lab, policies(), services());
-    assert!(error.unwrap().contains("service_unsettled"));
-    assert_eq!(knows, [true, false]);
-    let table = lab.0.node.sh("nft list table inet tweed");
-    assert!(!table.contains("service_targets4"), "{table}");
-    assert!(table.contains("goto from_pod"), "{table}");
+    let error = lab
+        .0
+        .with(|tables| tables.serve(&services().0, false).unwrap_err());
+    assert!(error.to_string().contains("service_unsettled"), "{error}");
+    let tables = lab.0.node.sh("nft list tables");
+    assert!(!tables.contains("tweed-services"), "{tables}");
+    assert!(
+        lab.0
+            .node
+            .sh("nft list table inet tweed")
+            .contains("goto from_pod")
+    );
+}
+
+/// What is refused has replaced nothing, so no flow has to be judged anew.
+#[test]
+fn a_table_whose_new_rules_are_refused_stays() {
+    let lab = Lab::new();
+    make(&lab, &policies(), &services());
+    let _folder = refuse(&lab, "service_affinity_groups");
+    let table = || lab.0.node.sh("nft -s -a list table inet tweed-services");
+    let before = table();
+    lab.0
+        .node
+        .sh("nft flush chain inet tweed-services service_send");
+    lab.0
+        .with(|tables| tables.serve(&services().0, false).unwrap_err());
+    lab.0.restart();
+    lab.0
+        .with(|tables| tables.serve(&services().0, false).unwrap());
+    assert_eq!(table().lines().count(), before.lines().count());
 }
 
 #[test]
-fn services_are_written_though_the_rules_of_policy_are_refused() {
+fn both_are_kept_over_a_restart_and_each_goes_alone() {
     let lab = Lab::new();
-    lab.reconcile(&Plan::new());
-    let _folder = refuse(&lab, "policy_entry");
-    lab.reconcile(&Plan::new());
-    let sets = || {
-        let text = lab.0.node.sh("nft -s -a list table inet tweed");
-        let is_set = |line: &&str| line.contains("# handle") && line.contains("service_");
-        let sets = text.lines().filter(is_set).map(str::to_owned);
-        sets.collect::<Vec<_>>()
-    };
-    let before = sets();
-    let addresses = |services: Plan| {
-        let (error, knows) = make(&lab, policies(), services);
-        assert!(error.unwrap().contains("policy_entry"));
-        assert_eq!(knows, [false, true]);
-        lab.0.node.sh("nft list map inet tweed service_targets4")
-    };
-    assert!(addresses(services()).contains("10.96.0.1"));
-    assert!(!addresses(Plan::new()).contains("10.96.0.1"));
-    lab.follow(&Plan::new().0, &services().0);
-    assert_eq!(sets(), before, "the table stays");
-}
-
-/// Its elements alone are not what is planned.
-#[test]
-fn policy_is_not_known_as_planned_while_its_new_rules_are_refused() {
-    let lab = Lab::new();
-    let _folder = refuse(&lab, "log.prefix");
-    let with_log = |log: bool| {
-        lab.0.with(move |table| {
-            let components = Components {
-                policy: Wanted::As(&policies()),
-                log,
-                ..Components::default()
-            };
-            let made = table.reconcile_all(&ruleset(), &components, false);
-            (made.is_ok(), table.knows_policy())
-        })
-    };
-    assert_eq!(with_log(false), (true, true));
-    assert_eq!(with_log(true), (false, false));
-    assert_eq!(with_log(false), (true, true));
-}
-
-#[test]
-fn the_pod_behind_a_service_is_judged_and_both_are_kept_over_a_restart() {
-    let lab = Lab::new();
-    let servers_of_pod = servers(&lab);
-    let (plan, policy) = (services(), policies());
-    let reconcile = |wanted: bool| {
-        let (services, policy) = (plan.0.clone(), policy.clone());
-        lab.0.with(move |table| {
-            let components = Components {
-                policy: if wanted {
-                    Wanted::As(&policy)
-                } else {
-                    Wanted::AsItIs
-                },
-                log: false,
-                services: if wanted {
-                    Wanted::As(&services)
-                } else {
-                    Wanted::AsItIs
-                },
-            };
-            table.reconcile_all(&ruleset(), &components, false).unwrap()
-        })
-    };
+    let _servers = servers(&lab);
+    make(&lab, &policies(), &services());
+    assert_judged(&lab);
+    assert_eq!(make(&lab, &policies(), &services()), NOTHING);
+    lab.0.restart();
+    assert_judged(&lab);
+    assert_eq!(make(&lab, &policies(), &services()), NOTHING);
+    let handles = |table: &str| lab.0.node.sh(format!("nft -s -a list table inet {table}"));
+    let kept = handles("tweed-services");
+    lab.0
+        .with(|tables| tables.police(&Policies::default(), false).unwrap());
+    assert_eq!(handles("tweed-services"), kept);
+    let tables = lab.0.node.sh("nft list tables");
+    assert!(!tables.contains("tweed-policy"), "{tables}");
+    make(&lab, &policies(), &services());
+    let kept = handles("tweed-policy");
+    lab.0
+        .with(|tables| tables.services.remove(&mut tables.nft).unwrap());
+    assert_eq!(handles("tweed-policy"), kept);
+    let direct = |port| NEIGHBOUR.port(Family::V4, port);
     let dropped = || {
-        let dropped = lab.0.with(|table| table.dropped().unwrap()).unwrap();
+        let dropped = |tables: &mut Tables| tables.policy.dropped(&mut tables.nft).unwrap();
+        let dropped = lab.0.with(dropped).unwrap();
         dropped.ingress + dropped.egress
     };
-    let holds = || {
-        for family in FAMILIES {
-            for protocol in PROTOCOLS {
-                let to = |port| SERVICE.port(family, port);
-                assert_eq!(lab.name(&lab.0.pod, protocol, to(80)), "neighbour");
-                let before = dropped();
-                assert!(!answers(&lab, to(81), || dropped() > before));
-            }
-        }
-    };
-    reconcile(true);
-    holds();
-    assert_eq!(reconcile(true), NOTHING);
-    lab.0.restart();
-    // Nothing is known yet: both stay as they are.
-    assert_eq!(reconcile(false), NOTHING);
-    holds();
-    assert_eq!(reconcile(true), NOTHING);
-    holds();
-    // Without one of them the other goes on, in the same sets: what is made anew has another
-    // handle.
-    let sets = |of: &str| {
-        let sets = format!("nft -a list table inet tweed | grep -E '^.(set|map) {of}_'");
-        lab.0.node.sh(sets)
-    };
-    let without = |policy: Option<Policies>, services: Option<Plan>| {
-        lab.0.with(move |table| {
-            let components = Components {
-                policy: policy.as_ref().map_or(Wanted::No, Wanted::As),
-                log: false,
-                services: services
-                    .as_ref()
-                    .map_or(Wanted::No, |plan| Wanted::As(&plan.0)),
-            };
-            table.reconcile_all(&ruleset(), &components, false).unwrap()
-        })
-    };
-    let kept = sets("service");
-    without(None, Some(plan.clone()));
-    assert_eq!(sets("service"), kept);
-    reconcile(true);
-    let kept = sets("policy");
-    without(Some(policy.clone()), None);
-    assert_eq!(sets("policy"), kept);
-    let table = lab.0.node.sh("nft -s list table inet tweed");
-    assert!(!table.contains("service") && table.contains("policy_judged4"));
-    let direct = |port| NEIGHBOUR.port(Family::V4, port);
     let before = dropped();
     assert!(!answers(&lab, direct(8081), || dropped() > before));
     assert!(answers(&lab, direct(8080), || false));
-    drop(servers_of_pod);
 }
 
 /// Whether a connection from the pod is answered, before `drops` says that it was dropped.
-pub(super) fn answers(
-    lab: &Lab,
-    to: std::net::SocketAddr,
-    mut drops: impl FnMut() -> bool,
-) -> bool {
+fn answers(lab: &Lab, to: std::net::SocketAddr, mut drops: impl FnMut() -> bool) -> bool {
     let start = std::time::Instant::now();
     while start.elapsed() < super::lab::PATIENCE {
         if let Some(answer) = lab.0.pod.run(move || super::lab::ask_tcp(to)) {

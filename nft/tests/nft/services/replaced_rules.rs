@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tweed_core::family::Family;
-use tweed_nft::inet_tweed::{Components, Refused, Table, Wanted};
+use tweed_nft::Table as _;
+use tweed_nft::services::Refused;
 use tweed_planner::services::desired::{AFFINITY_BLOCK, FIRST_AFFINITY, Target};
 
 use super::lab::{FAMILIES, Lab, NEIGHBOUR, POD, SERVICE, Servers};
 use super::plan::{Plan, UDP, endpoint, group};
+use crate::node::NOTHING;
 use crate::policy::plan::Plan as PolicyPlan;
 use crate::script::write_script;
+use crate::tables::Tables;
 use crate::wires::ruleset;
 
 /// The port of the server.
@@ -39,22 +42,20 @@ fn no_flow_is_lost_while_policy_comes_and_goes() {
     let make = |with_policy: bool| {
         let (plan, policies) = (plan.clone(), policies.clone());
         lab.0.with(move |table| {
-            let components = Components {
-                policy: match with_policy {
-                    true => Wanted::As(&policies),
-                    false => Wanted::No,
-                },
-                log: false,
-                services: Wanted::As(&plan.0),
+            let policy = if with_policy {
+                table.police(&policies, false).unwrap()
+            } else {
+                table.policy.remove(&mut table.nft).unwrap()
             };
-            table.reconcile_all(&ruleset(), &components, false).unwrap()
+            let overlay = table.reconcile(&ruleset(), false).unwrap();
+            policy + overlay + table.serve(&plan.0, false).unwrap()
         })
     };
     make(false);
     let map = || {
         lab.0
             .node
-            .sh("nft -s -a list map inet tweed service_slots4")
+            .sh("nft -s -a list map inet tweed-services service_slots4")
     };
     let before = map();
     let done = AtomicBool::new(false);
@@ -112,13 +113,18 @@ fn a_rule_that_is_damaged_after_rules_were_added_does_not_cost_the_sets() {
     let map = || {
         lab.0
             .node
-            .sh("nft -s -a list map inet tweed service_targets4")
+            .sh("nft -s -a list map inet tweed-services service_targets4")
     };
     let before = map();
-    lab.0.node.sh("nft flush chain inet tweed service_send");
+    lab.0
+        .node
+        .sh("nft flush chain inet tweed-services service_send");
     assert!(lab.reconcile(&plan(&[10_800, 600])).repaired > 0);
     assert_eq!(map(), before);
-    let chain = lab.0.node.sh("nft list chain inet tweed service_send");
+    let chain = lab
+        .0
+        .node
+        .sh("nft list chain inet tweed-services service_send");
     assert!(chain.contains("vmap @service_leads"), "{chain}");
 }
 
@@ -136,7 +142,7 @@ fn rules_that_come_while_others_change_their_own_do_not_cost_the_sets() {
     let map = || {
         lab.0
             .node
-            .sh("nft -s -a list map inet tweed service_targets4")
+            .sh("nft -s -a list map inet tweed-services service_targets4")
     };
     let before = map();
     let with_affinity = plan.members(
@@ -155,18 +161,20 @@ fn rules_that_come_while_others_change_their_own_do_not_cost_the_sets() {
     let pods = FAMILIES.map(|family| POD.of(family));
     let policies = PolicyPlan::new(&pods).0;
     let judged = policies.judged.len();
-    let with_policy = move |table: &mut Table| {
-        let components = Components {
-            policy: Wanted::As(&policies),
-            log: false,
-            services: Wanted::As(&with_affinity.0),
-        };
-        table.reconcile_all(&ruleset(), &components, false).unwrap()
+    let with_policy = move |table: &mut Tables| {
+        let policy = table.police(&policies, false).unwrap();
+        (policy, table.serve(&with_affinity.0, false).unwrap())
     };
-    assert!(lab.0.with(with_policy).changed > 0);
+    let (policy, services) = lab.0.with(with_policy);
+    assert!(policy.changed > 0);
+    assert_eq!(services, NOTHING);
     assert!(folder.path().join("others").exists());
     assert_eq!(map(), before);
-    let of_policy = |set: &str| lab.0.node.sh(format!("nft list set inet tweed {set}"));
+    let of_policy = |set: &str| {
+        lab.0
+            .node
+            .sh(format!("nft list set inet tweed-policy {set}"))
+    };
     let elements = ["policy_judged4", "policy_judged6"].map(of_policy);
     assert_eq!(judged, 2);
     assert!(

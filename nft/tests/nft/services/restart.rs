@@ -1,11 +1,11 @@
 //! Another run of the agent: another planner, which learns of the Services in another
-//! order, and another `Table`.
+//! order, and another agent.
 
 use tweed_core::object::endpoint_slice::{Endpoint as SliceEndpoint, EndpointSlice, SlicePort};
 use tweed_core::object::node::Node;
 use tweed_core::object::service::{Service, ServicePort};
 use tweed_core::object::{Event, Object};
-use tweed_nft::Table;
+use tweed_nft::Table as _;
 use tweed_planner::services::{NodePortAddresses, Options, PodNetworks, ServicePlanner, Step};
 
 use super::affinity::{REAL, all};
@@ -125,7 +125,10 @@ fn clients_keep_their_endpoints_over_a_restart_of_the_agent() {
     lab.0.restart();
     let mut same = planner(vec![second.clone(), first.clone()], slices(&everywhere));
     assert!(same.is_about_to_begin());
-    same.take_over(lab.0.with(|table| table.service_numbers().unwrap()));
+    same.take_over(
+        lab.0
+            .with(|table| table.services.known_numbers(&mut table.nft).unwrap()),
+    );
     assert_eq!(same.plan(), Step::Full);
     assert_eq!(lab.reconcile(&Plan(same.desired().clone())), NOTHING);
     assert_eq!(ask(), known);
@@ -137,7 +140,10 @@ fn clients_keep_their_endpoints_over_a_restart_of_the_agent() {
     let mut rest = everywhere.to_vec();
     rest.remove(of_second);
     let mut fewer = planner(vec![second.clone(), first.clone()], slices(&rest));
-    fewer.take_over(lab.0.with(|table| table.service_numbers().unwrap()));
+    fewer.take_over(
+        lab.0
+            .with(|table| table.services.known_numbers(&mut table.nft).unwrap()),
+    );
     fewer.plan();
     lab.reconcile(&Plan(fewer.desired().clone()));
     let now = ask();
@@ -153,10 +159,10 @@ fn clients_keep_their_endpoints_over_a_restart_of_the_agent() {
     let mut other = planner(vec![second, first], slices(&[NEIGHBOUR, REMOTE]));
     other.plan();
     assert_ne!(other.desired().endpoints, fewer.desired().endpoints);
-    lab.0.with(Table::forget_services);
+    lab.0.with(|table| table.services.forget());
     lab.reconcile(&Plan(other.desired().clone()));
     for family in ['4', '6'] {
-        let map = format!("nft list map inet tweed service_clients{family}");
+        let map = format!("nft list map inet tweed-services service_clients{family}");
         let map = lab.0.node.sh(map);
         assert!(!map.contains("expires"), "{map}");
     }
@@ -207,7 +213,10 @@ fn groups_of_any_size_change_nothing_over_a_restart_of_the_agent() {
     let slices = [("z", 30..190), ("b", 50..65), ("a", 20..150)];
     let slices = slices.map(|(service, numbers)| numbered(service, numbers));
     let mut next = planner(services, slices.into());
-    next.take_over(lab.0.with(|table| table.service_numbers().unwrap()));
+    next.take_over(
+        lab.0
+            .with(|table| table.services.known_numbers(&mut table.nft).unwrap()),
+    );
     assert_eq!(next.plan(), Step::Full);
     assert_eq!(next.desired(), before.desired());
     assert_eq!(lab.reconcile(&Plan(next.desired().clone())), NOTHING);
@@ -240,7 +249,10 @@ fn source_ranges_keep_their_numbers_over_a_restart_of_the_agent() {
     lab.reconcile(&Plan(before.desired().clone()));
     lab.0.restart();
     let mut next = planner(vec![first, second, third], Vec::new());
-    next.take_over(lab.0.with(|table| table.service_numbers().unwrap()));
+    next.take_over(
+        lab.0
+            .with(|table| table.services.known_numbers(&mut table.nft).unwrap()),
+    );
     next.plan();
     assert_eq!(next.desired().limits, before.desired().limits);
     assert_eq!(lab.reconcile(&Plan(next.desired().clone())), NOTHING);

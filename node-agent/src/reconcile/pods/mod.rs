@@ -33,7 +33,7 @@ use tweed_planner::overlay::{Network, OverlayPlanner};
 use tweed_planner::policy::LocalPod;
 
 use super::sysctl::{self, Sysctl};
-use super::{kernel::Kernel, nft::PodLinks, outcome::Outcome};
+use super::{kernel::Kernel, outcome::Outcome, tables::PodLinks};
 use crate::{config::Config, publish::conflist::NETWORK_NAME, serve::metrics::Metrics};
 use leaving::{Leaving, Step};
 use owners::{Owners, owners};

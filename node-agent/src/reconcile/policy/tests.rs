@@ -6,7 +6,7 @@ use tweed_core::object::network_policy::{Peer, Rule};
 use tweed_core::object::selector::{LabelSelector, Labels};
 use tweed_core::object::{Event, Loss, ObjectKey};
 use tweed_core::object::{namespace::Namespace, network_policy::NetworkPolicy, pod::Pod};
-use tweed_planner::policy::{PodScope, PolicyKinds};
+use tweed_planner::policy::{PodScope, PolicyKinds, Step};
 
 use super::*;
 use crate::policy::Collection;
@@ -31,11 +31,12 @@ fn reconciler(marker: PolicyMarker) -> PolicyReconciler {
         wants: watch::channel(Wants::default()).0,
         unknown: Effect::Warning,
         nodes: None,
-        state: TableState::Unknown,
+        progress: Progress::Unknown,
         complete: false,
         held_since: BTreeMap::new(),
         dropped: Dropped::default(),
         own: BTreeSet::new(),
+        cidrs: BTreeSet::new(),
     }
 }
 
@@ -75,7 +76,7 @@ fn while_the_first_plan_is_held_adds_ask_and_are_pending() {
     let kinds = index.planner.policy_kinds();
     assert!(policies.marker.set(kinds).unwrap());
     for _ in 0..2 {
-        assert!(matches!(policies.plan(&mut index, now), Step::Hold(_)));
+        assert!(matches!(policies.plan(&mut index, now).step, Step::Hold(_)));
         policies.written(Some(&index));
         assert!(path.exists(), "an ADD would not ask");
         let verdict = policies.verdict(&index, &judge());
@@ -142,11 +143,11 @@ fn a_kind_that_is_forbidden_keeps_new_nodes_from_pods_and_not_policies_from_node
         policies.unknown = unknown;
         let mut index = index_without_cluster_policies();
         policies.keep_earlier(&mut index);
-        assert_eq!(policies.plan(&mut index, Instant::now()), Step::Full);
+        assert_eq!(policies.plan(&mut index, Instant::now()).step, Step::Full);
         policies.written(Some(&index));
         let forbidden = (ProblemKind::PoliciesForbidden, unknown);
         assert_eq!(problems(&policies, &index), [forbidden]);
-        assert!(policies.has_reported(&index, false));
+        assert!(policies.has_reported(&index));
         for event in [
             Event::<ClusterNetworkPolicy>::Init,
             Event::InitDone,
@@ -172,14 +173,13 @@ fn policies_of_an_earlier_run_are_not_lifted_because_they_cannot_be_read() {
         let mut policies = reconciler(PolicyMarker::new(run_dir.path()));
         let mut index = index_without_cluster_policies();
         policies.keep_earlier(&mut index);
-        let step = policies.plan(&mut index, Instant::now());
+        let step = policies.plan(&mut index, Instant::now()).step;
         assert!(matches!(step, Step::Hold(_)), "{step:?}");
-        let target = policies.target(&index, &step);
-        assert!(matches!(target, PolicyTarget::Kept), "{target:?}");
+        assert_eq!(policies.progress(), Progress::Unknown);
         // Nothing more will come, and what cannot be read says why.
         let forbidden = (ProblemKind::PoliciesForbidden, Effect::Warning);
         assert_eq!(problems(&policies, &index), [forbidden]);
-        assert!(policies.has_reported(&index, false));
+        assert!(policies.has_reported(&index));
         // What the agent writes meanwhile tells the next one the same.
         let kinds = index.planner.policy_kinds();
         policies.marker.set(kinds).unwrap();
@@ -216,11 +216,11 @@ fn what_is_held_for_long_is_told_though_a_plan_is_in_force() {
     policies.held_since = [(&one, start), (&other, at(20))]
         .map(|(text, since)| (text.clone(), (since, text.clone())))
         .into();
-    for state in [TableState::Unknown, TableState::Behind] {
-        policies.state = state;
+    for state in [Progress::Unknown, Progress::Behind] {
+        policies.progress = state;
         assert_eq!(policies.told(start), [one.clone(), other.clone()]);
     }
-    policies.state = TableState::InForce;
+    policies.progress = Progress::InForce;
     assert_eq!(policies.told(start), [one.clone(), other.clone()]);
     policies.complete = true;
     assert_eq!(policies.told(at(30)), [""; 0]);
@@ -271,9 +271,12 @@ fn a_policy_that_waits_holds_back_no_pod_that_it_does_not_select() {
         ports: Vec::new(),
     }];
     index.apply(&Collection::NetworkPolicies, Event::Apply(with_peers));
-    assert!(matches!(policies.plan(&mut index, now), Step::Delta(_)));
+    assert!(matches!(
+        policies.plan(&mut index, now).step,
+        Step::Delta(_)
+    ));
     policies.written(Some(&index));
-    assert!(policies.has_reported(&index, false));
+    assert!(policies.has_reported(&index));
     let verdict = |policies: &PolicyReconciler, index: &PolicyIndex, host: u8| {
         let PodName { namespace, name } = names[usize::from(host - 5)].clone();
         let judge = Judge {
@@ -413,9 +416,9 @@ fn a_node_waits_until_its_first_policies_have_their_lists() {
     index.apply(&Collection::NetworkPolicies, Event::Apply(with_peers));
     let now = Instant::now();
     let mut plan = |index: &mut PolicyIndex| {
-        let step = policies.plan(index, now);
+        let step = policies.plan(index, now).step;
         policies.written(Some(index));
-        let reported = policies.has_reported(index, false);
+        let reported = policies.has_reported(index);
         (step, reported, problems(&policies, index))
     };
     let (step, reported, found) = plan(&mut index);

@@ -12,6 +12,8 @@ use tweed_planner::overlay::host::{
 };
 use tweed_planner::services::desired::Span;
 
+use tweed_planner::services::Step;
+
 use super::*;
 use crate::config;
 use crate::services::index::ServiceObject;
@@ -148,7 +150,7 @@ fn pods_of_a_node_that_comes_alone_are_known() {
 struct InForce {
     services: ServiceReconciler,
     index: ServiceIndex,
-    table: NftReconciler,
+    tables: Tables,
     conntrack: ConntrackReconciler,
 }
 
@@ -163,20 +165,20 @@ impl InForce {
         index.planner.set_pod_networks(PodNetworks::default());
         assert_eq!(index.planner.plan(), Step::Full);
         let mut services = reconciler();
-        services.state = TableState::Behind;
+        services.progress = Progress::Behind;
         services.written(&index);
         assert_eq!(services.served(), Served::All);
         Self {
             services,
             index,
-            table: NftReconciler::new(&Arc::new(config), CancellationToken::new()),
+            tables: Tables::new(&Arc::new(config), CancellationToken::new()),
             conntrack: ConntrackReconciler::new(Metrics::register().1, &state),
         }
     }
 
     fn plan(&mut self) -> Step {
-        let (table, conntrack) = (&mut self.table, &mut self.conntrack);
-        self.services.plan(&mut self.index, table, conntrack)
+        let (tables, conntrack) = (&mut self.tables, &mut self.conntrack);
+        self.services.plan(&mut self.index, tables, conntrack).step
     }
 
     /// Whether the node is healthy after a minute for which nothing more happens.
@@ -206,9 +208,7 @@ fn a_node_whose_table_cannot_be_written_is_unhealthy_until_it_is_written() {
 fn a_failure_before_the_first_plan_leaves_the_table_to_the_earlier_run() {
     let mut services = reconciler();
     services.failed();
-    let index = empty_index();
-    let target = services.target(&index, &Step::Unchanged);
-    assert!(matches!(target, Target::Kept));
+    assert_eq!(services.progress(), Progress::Unknown);
 }
 
 /// Those that are served stay so, and pods can come: a node in whose table Services are is not
@@ -225,12 +225,12 @@ fn what_is_not_listed_is_told_until_it_is_known_that_it_cannot_be_read() {
     };
     let not_listed = (ProblemKind::ServicesNotListed, Effect::Warning);
     assert_eq!(problems(&node), [not_listed]);
-    assert!(!node.services.has_reported(&node.index, false));
+    assert!(!node.services.has_reported(&node.index));
     node.index.apply(Event::<EndpointSlice>::Lost(Loss {
         reason: "the server is away".to_owned(),
         forbidden: false,
     }));
     let unreadable = (ProblemKind::ServicesUnreadable, Effect::Warning);
     assert_eq!(problems(&node), [unreadable]);
-    assert!(node.services.has_reported(&node.index, false));
+    assert!(node.services.has_reported(&node.index));
 }

@@ -262,7 +262,7 @@ impl ServiceSync {
     }
 
     /// What is planned is not to be written yet, as the table that an earlier run has left
-    /// stays until the node has a network, or until it is known what an earlier version's serves.
+    /// stays until the node has a network.
     /// That is not the kernel being late: the time begins anew.
     pub fn waits(&self, now: Instant) {
         let mut inner = self.inner();

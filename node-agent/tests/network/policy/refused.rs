@@ -9,7 +9,7 @@ use crate::script::write_script;
 pub fn nft_that_refuses_policy(node: &Node) -> String {
     let (nft, input) = (node.path("nft"), node.path("nft-input"));
     let script = format!(
-        "#!/bin/sh\ncat >{input}\nif grep policy_entry {input} >&2; then exit 1; fi\n\
+        "#!/bin/sh\ncat >{input}\nif grep 'vmap @policy_entry' {input} >&2; then exit 1; fi\n\
          exec nft -f {input}\n",
         input = input.display()
     );

@@ -69,7 +69,7 @@ fn services_lead_to_their_endpoints_before_the_node_has_a_pod_cidr() {
     agent.complains("no-pod-cidr");
     eventually_leads_to(&first);
     // With the network the same table goes on.
-    let table = || run("nft", "-a list map inet tweed service_targets4");
+    let table = || run("nft", "-a list map inet tweed-services service_targets4");
     let before = table();
     write(manifest(1), 6443);
     agent.ready();
@@ -89,7 +89,7 @@ fn an_agent_without_a_network_waits_beside_the_table_of_an_earlier_run() {
     let agent = node.start(&ON);
     agent.ready();
     agent.stop();
-    let table = || run("nft", "-a list set inet tweed local_cidrs4");
+    let table = || run("nft", "-a list set inet tweed-services local_cidrs4");
     let before = table();
     node.write_nodes(&objects(without_pod_cidr()));
     let agent = node.start(&ON);

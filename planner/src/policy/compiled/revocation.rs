@@ -13,7 +13,8 @@ use crate::tables::before;
 impl Compiled {
     /// Whether a packet that was allowed before the change may no longer be.
     pub(super) fn takes_away(&self, delta: &Delta, identified: &Identified) -> bool {
-        if !delta.judged.removed.is_empty() {
+        let isolates = !delta.local_cidrs.added.is_empty();
+        if isolates || !delta.judged.removed.is_empty() {
             return true;
         }
         let desired = &self.tables.desired;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use tweed_component::store::Touched;
 use tweed_core::keyed::{self, Entry};
 use tweed_core::object::ObjectKey;
 use tweed_core::object::selector::Labels;
@@ -16,7 +17,6 @@ use crate::policy::local::{Known, Local, LocalPod, PolicyKey};
 use crate::policy::pods::PodKey;
 use crate::policy::rules::Rules;
 use crate::policy::wants;
-use crate::store::Touched;
 
 /// Policies that may be other ones.
 enum Policies {

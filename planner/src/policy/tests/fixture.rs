@@ -113,7 +113,7 @@ pub fn world(policies: Vec<NetworkPolicy>) -> World {
 
 pub fn delta(planner: &mut PolicyPlanner) -> Delta {
     match planner.plan() {
-        Step::Delta(delta) => delta,
+        Step::Delta(delta) => *delta,
         other => panic!("{other:?}"),
     }
 }

@@ -38,6 +38,7 @@ fn records(addresses: &[&str]) -> BTreeMap<IpAddr, Option<LocalPod>> {
 
 fn set_records(planner: &mut PolicyPlanner, addresses: &[&str]) {
     planner.set_local(LocalPods {
+        cidrs: Default::default(),
         pods: records(addresses),
         own: [ip(OWN)].into(),
     });
@@ -159,6 +160,7 @@ fn an_address_that_goes_to_another_pod_before_anything_is_listed_is_isolated() {
         "its pod is gone"
     );
     let mut local = LocalPods {
+        cidrs: Default::default(),
         pods: records(&[OLD]),
         own: [ip(OWN)].into(),
     };

@@ -227,6 +227,11 @@ impl World {
         pods.insert("10.0.0.14".parse().unwrap(), None);
         let own = ["10.0.0.0".parse().unwrap(), "fd00::".parse().unwrap()];
         self.planner.set_local(LocalPods {
+            cidrs: [
+                "10.0.1.0/24".parse().unwrap(),
+                "fd00:0:0:1::/64".parse().unwrap(),
+            ]
+            .into(),
             pods,
             own: own.into(),
         });

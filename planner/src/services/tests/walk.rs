@@ -237,6 +237,7 @@ pub fn applied(delta: &Delta, old: &Desired) -> Desired {
         service_networks,
         foreign,
         pod_networks,
+        local_cidrs,
         hairpin,
         health_checks,
         tracked,

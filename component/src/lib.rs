@@ -1,0 +1,17 @@
+//! What the planners of all components (overlay, policy, Services) have in common, and pure:
+//! no client and no I/O.
+//!
+//! ```text
+//! watch ── Event<T> ──▶ store::Store<T> ──▶ planner ── Step<Delta> ──▶ Progress, table in the kernel
+//! ```
+//!
+//! - [`store`] holds the objects of one kind, whichever it is.
+//! - [`step`] is what a planner says after each change of its inputs.
+//! - [`progress`] is the only answer to "does the kernel hold the plan?".
+
+pub mod progress;
+pub mod step;
+pub mod store;
+
+pub use progress::Progress;
+pub use step::Step;

@@ -1,0 +1,97 @@
+//! The overlay's table in the kernel.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use tweed_netlink::nf::object::TableKey;
+use tweed_planner::overlay::desired::Ruleset;
+
+use super::inner::{self, InnerPrefix};
+use super::{contents, declarations, skeleton};
+use crate::connection::Connection;
+use crate::element::diff;
+use crate::error::Error;
+use crate::keeper::{Keeper, Outcome};
+use crate::tables::{TABLE, Table};
+
+/// The file in the run folder that remembers how the kernel shows the whole table.
+const BASELINE: &str = "nft-skeleton";
+
+/// The table `inet tweed`, for one thread in one network namespace.
+pub struct OverlayTable {
+    keeper: Keeper,
+    /// Which sets of sources inside of VXLAN the table was last made with.
+    prefixes: BTreeSet<InnerPrefix>,
+}
+
+impl OverlayTable {
+    /// Changes nothing yet. `run_dir` must exist.
+    #[must_use]
+    pub fn new(run_dir: &Path) -> Self {
+        Self {
+            keeper: Keeper::new(TABLE, &run_dir.join(BASELINE)),
+            prefixes: BTreeSet::new(),
+        }
+    }
+}
+
+impl OverlayTable {
+    /// [`Table::reconcile`] of a table that has other rules; `with` is loaded in the same
+    /// transaction.
+    pub(crate) fn replace_with(
+        &mut self,
+        nft: &mut Connection,
+        desired: &Ruleset,
+        with: String,
+    ) -> Result<Outcome, Error> {
+        self.keeper.load_with(with);
+        self.reconcile(nft, desired, true)
+    }
+}
+
+impl Table for OverlayTable {
+    type Desired = Ruleset;
+    /// Elements of the first that the second has not are deleted, those of the second are
+    /// added; the rest of both does not matter.
+    type Delta = (Ruleset, Ruleset);
+
+    const KEY: TableKey<'static> = TABLE;
+
+    fn reconcile(
+        &mut self,
+        nft: &mut Connection,
+        desired: &Ruleset,
+        force_observe: bool,
+    ) -> Result<Outcome, Error> {
+        self.prefixes = inner::prefixes(desired);
+        let contents = contents(&self.prefixes, desired);
+        let skeleton = skeleton(desired);
+        (self.keeper).reconcile(nft, &skeleton, contents, None, force_observe)
+    }
+
+    /// A set whose last element goes stays until [`Self::reconcile`].
+    fn follow(
+        &mut self,
+        nft: &mut Connection,
+        (removed, added): &(Ruleset, Ruleset),
+    ) -> Result<Option<Outcome>, Error> {
+        let prefixes = &self.prefixes;
+        if !inner::prefixes_of_sources(added).all(|prefix| prefixes.contains(&prefix)) {
+            return Ok(None);
+        }
+        let changes = diff(&contents(prefixes, removed), &contents(prefixes, added));
+        self.keeper.follow(nft, &declarations(prefixes), [changes])
+    }
+
+    fn forget(&mut self) {
+        // The keeper has a copy of all elements.
+    }
+
+    fn is_touched(&mut self, nft: &mut Connection) -> Result<bool, Error> {
+        self.keeper.is_touched(nft)
+    }
+
+    fn remove(&mut self, nft: &mut Connection) -> Result<Outcome, Error> {
+        self.keeper.remove(nft)
+    }
+}

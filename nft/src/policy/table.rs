@@ -1,0 +1,340 @@
+//! Keeps the table of policies, and the generation in force.
+//!
+//! - *First load*, while no generation is in force: elements in chunks, the entry last, so
+//!   that pods that are there already are not cut by half of the elements. All marks are
+//!   cleared before ([`Marks`]): those of an earlier table mean nothing, unless this writer
+//!   has put them there and knows which generation comes next.
+//! - *In force*: all of a change that a packet can see is one transaction ([`Steps`]), with
+//!   the next generation in it if the change takes something away. 60,000 elements take some
+//!   200 ms.
+//! - *Repair*: whatever somebody else changed, flows may have been judged by it, so the
+//!   next generation comes with it.
+
+use std::path::Path;
+
+use nix::errno::Errno;
+use tweed_netlink::nf::object::TableKey;
+use tweed_planner::policy::desired::{Delta, Desired};
+
+use super::generation::{self, ENTRY, Generation};
+use super::marks::Marks;
+use super::steps::Steps;
+use super::{Dropped, FORMAT, declarations, provided, rules, sets, skeleton};
+use crate::connection::Connection;
+use crate::element::{Change, Contents};
+use crate::error::Error;
+use crate::keeper::{Keeper, Outcome};
+use crate::observe;
+use crate::provider::Provider;
+use crate::table::Skeleton;
+use crate::tables::{POLICY_TABLE, TABLE, Table, chunks};
+
+/// The file in the run folder that remembers how the kernel shows the whole table.
+const BASELINE: &str = "nft-skeleton-policy";
+
+/// The table `inet tweed-policy`, for one thread in one network namespace.
+pub struct PolicyTable {
+    keeper: Keeper,
+    /// Whether dropped packets are logged.
+    log: bool,
+    /// The generation in force, if that is known.
+    generation: Option<Generation>,
+    /// The one that was in force until the entry or the whole table was taken away; none if
+    /// that is not known for certain.
+    lost: Option<Generation>,
+    /// Which generations entries of conntrack may carry. After a restart it is not known
+    /// which have been used.
+    marks: Marks,
+    /// Whether packets see the table: not while that of an earlier version is in force.
+    is_hooked: bool,
+    /// How often the table had been replaced when a generation last came in force. What
+    /// others had put into the table before it was replaced since then may have let flows
+    /// pass, which have to be judged once more.
+    judged_at: u64,
+}
+
+impl PolicyTable {
+    /// Changes nothing yet. `run_dir` must exist. With `log` packets are logged before they
+    /// are dropped.
+    #[must_use]
+    pub fn new(run_dir: &Path, log: bool) -> Self {
+        Self {
+            keeper: Keeper::new(POLICY_TABLE, &run_dir.join(BASELINE)),
+            log,
+            generation: None,
+            lost: None,
+            marks: Marks::default(),
+            is_hooked: true,
+            judged_at: 0,
+        }
+    }
+
+    /// The rules of policies in `inet tweed`, of an earlier version, are in force: makes a
+    /// table that no packet sees until [`Self::hooked`]. The generation in force is read, and
+    /// flows are judged once more under the next one.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub(crate) fn take_over(&mut self, nft: &mut Connection) -> Result<(), Error> {
+        self.is_hooked = false;
+        let own = self.keeper.elements(nft, &generation::entry())?;
+        if own.as_ref().and_then(Generation::read).is_none() {
+            let seen = observe::elements(&mut nft.socket, TABLE, &generation::entry())?;
+            self.generation = seen.as_ref().and_then(Generation::read);
+            if let Some(seen) = self.generation {
+                self.marks.came_in_force(seen);
+            }
+        }
+        Ok(())
+    }
+
+    /// What has packets see the table.
+    pub(crate) fn hooks(&mut self, nft: &mut Connection) -> Result<String, Error> {
+        self.keeper.is_touched(nft)?;
+        Ok(skeleton(self.log).hooks())
+    }
+
+    /// That was loaded, and nobody else has changed anything if `alone`.
+    pub(crate) fn hooked(&mut self, nft: &mut Connection, alone: bool) -> Result<(), Error> {
+        self.is_hooked = true;
+        if alone {
+            self.keeper.adopt(nft, &skeleton(self.log))?;
+        }
+        Ok(())
+    }
+
+    /// How many packets policies have dropped since the table was made; none while there is
+    /// no table.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn dropped(&self, nft: &mut Connection) -> Result<Option<Dropped>, Error> {
+        let [ingress, egress, isolated] = rules::COUNTERS;
+        let Some(ingress) = self.keeper.counted(nft, ingress)? else {
+            return Ok(None);
+        };
+        Ok(Some(Dropped {
+            ingress,
+            egress: self.keeper.counted(nft, egress)?.unwrap_or_default(),
+            isolated: self.keeper.counted(nft, isolated)?.unwrap_or_default(),
+        }))
+    }
+
+    /// Reads which generation is in force, and gives its entry.
+    fn read_generation(&mut self, nft: &mut Connection) -> Result<Contents, Error> {
+        let seen = self.keeper.elements(nft, &generation::entry())?;
+        let seen = seen.as_ref().and_then(Generation::read);
+        if let Some(seen) = seen {
+            self.marks.came_in_force(seen);
+        }
+        self.lost = self.generation.filter(|_| seen.is_none());
+        self.generation = seen.map(|seen| self.generation.unwrap_or(seen));
+        let elements = self.generation.map(Generation::elements);
+        Ok([(ENTRY.to_owned(), elements.unwrap_or_default())].into())
+    }
+
+    /// Makes the provided sets hold what is desired, after rules and entry have been
+    /// reconciled.
+    fn reconcile_sets(
+        &mut self,
+        nft: &mut Connection,
+        skeleton: &Skeleton,
+        desired: &Desired,
+    ) -> Result<Outcome, Error> {
+        let Some(current) = self.generation else {
+            return self.load(nft, skeleton, desired);
+        };
+        // Beside the comparison, of an earlier run's marks above all.
+        self.marks.clear_in_time(current);
+        let changes = if self.keeper.knows_provided() {
+            Vec::new()
+        } else {
+            match self.keeper.compare(nft, provided(), desired)? {
+                Some(changes) => changes,
+                None => return self.renew(nft, skeleton, desired, current),
+            }
+        };
+        let mut outcome = self.keeper.outcome_of(&changes);
+        // Flows may have been let pass by what others had put into a table that was replaced.
+        if !changes.is_empty() || self.judged_at != self.keeper.replacements() {
+            let written = self.advance(nft, current, changes);
+            match written {
+                Err(Error::Netlink(error)) if error.errno() == Some(Errno::EMSGSIZE) => {
+                    let renewed = self.renew(nft, skeleton, desired, current)?;
+                    outcome.messages += renewed.messages;
+                }
+                written => outcome.messages = written?,
+            }
+        }
+        self.keeper.settle_provided(nft);
+        Ok(outcome)
+    }
+
+    /// The generation after `current`, which no entry of conntrack carries.
+    fn next(&mut self, current: Generation) -> Result<Generation, Error> {
+        self.marks.await_next(current)?;
+        Ok(current.next())
+    }
+
+    /// The kernel has put a generation in force.
+    fn came_in_force(&mut self, generation: Generation) {
+        self.marks.came_in_force(generation);
+        self.generation = Some(generation);
+        self.judged_at = self.keeper.replacements();
+    }
+
+    /// Writes all elements while no generation is in force, and then puts one in force: the
+    /// next, where it is known which one was before. Without that all marks have to be
+    /// cleared first, during which policies are not in force.
+    fn load(
+        &mut self,
+        nft: &mut Connection,
+        skeleton: &Skeleton,
+        desired: &Desired,
+    ) -> Result<Outcome, Error> {
+        let declarations = declarations();
+        let Some(changes) = self.keeper.compare(nft, provided(), desired)? else {
+            return self.renew(nft, skeleton, desired, Generation::FIRST);
+        };
+        let mut outcome = self.keeper.outcome_of(&changes);
+        // Somebody else has taken the entry out, or the table.
+        outcome.repaired += usize::from(self.lost.is_some());
+        for chunk in changes.into_iter().flat_map(chunks) {
+            outcome.messages += self.keeper.write_known(nft, &declarations, &[chunk], &[])?;
+        }
+        let generation = match self.lost.take() {
+            Some(lost) => self.next(lost)?,
+            None => {
+                self.marks.clear_all()?;
+                Generation::FIRST
+            }
+        };
+        let entry = [generation::change(None, generation)];
+        outcome.messages += self.keeper.write_known(nft, &declarations, &entry, &[])?;
+        self.came_in_force(generation);
+        self.keeper.settle_provided(nft);
+        Ok(outcome)
+    }
+
+    /// Writes changes, and with them the next generation. Returns the number of messages.
+    fn advance(
+        &mut self,
+        nft: &mut Connection,
+        current: Generation,
+        mut changes: Vec<Change>,
+    ) -> Result<usize, Error> {
+        let generation = self.next(current)?;
+        changes.push(generation::change(Some(current), generation));
+        self.generation = None;
+        let messages = (self.keeper).write_known(nft, &declarations(), &changes, &[])?;
+        self.came_in_force(generation);
+        Ok(messages)
+    }
+
+    /// Replaces the whole table with all elements in one transaction: for elements that
+    /// cannot be taken out one by one, and where a transaction of them is too large.
+    fn renew(
+        &mut self,
+        nft: &mut Connection,
+        skeleton: &Skeleton,
+        desired: &Desired,
+        current: Generation,
+    ) -> Result<Outcome, Error> {
+        let generation = self.next(current)?;
+        self.generation = None;
+        let entry = (ENTRY.to_owned(), generation.elements());
+        let provider: &dyn Provider = desired;
+        let outcome = self.keeper.renew(nft, skeleton, Some(entry), provider)?;
+        self.came_in_force(generation);
+        Ok(outcome)
+    }
+
+    fn write_delta(
+        &mut self,
+        nft: &mut Connection,
+        current: Generation,
+        delta: &Delta,
+    ) -> Result<Option<Outcome>, Error> {
+        let Steps {
+            before,
+            mut at_once,
+            after,
+        } = Steps::of(sets::changes(delta));
+        let mut generation = current;
+        if delta.takes_away {
+            generation = self.next(current)?;
+            at_once.push(generation::change(Some(current), generation));
+        }
+        let declarations = declarations();
+        let each = |changes: Vec<Change>| changes.into_iter().map(|change| vec![change]);
+        // After an error it is not known which generation is in force.
+        self.generation = None;
+        let transactions = each(before).chain([at_once]);
+        let mut outcome = self.keeper.follow(nft, &declarations, transactions)?;
+        match outcome {
+            Some(_) if generation != current => self.came_in_force(generation),
+            _ => self.generation = Some(current),
+        }
+        if let Some(before) = outcome {
+            let after = self.keeper.follow(nft, &declarations, each(after))?;
+            outcome = after.map(|after| before + after);
+        }
+        self.marks.clear_in_time(self.generation.unwrap_or(current));
+        Ok(outcome)
+    }
+}
+
+impl Table for PolicyTable {
+    type Desired = Desired;
+    type Delta = Delta;
+
+    const KEY: TableKey<'static> = POLICY_TABLE;
+
+    /// A plan that is not active has no table.
+    fn reconcile(
+        &mut self,
+        nft: &mut Connection,
+        desired: &Desired,
+        force_observe: bool,
+    ) -> Result<Outcome, Error> {
+        if !desired.active {
+            return self.remove(nft);
+        }
+        let mut skeleton = skeleton(self.log);
+        if !self.is_hooked {
+            skeleton = skeleton.without_hooks(FORMAT);
+        }
+        let entry = self.read_generation(nft)?;
+        // Elements that are not in force yet are written in parts.
+        let is_in_force = self.generation.is_some();
+        let provider = is_in_force.then_some(desired as &dyn Provider);
+        let rules = (self.keeper).reconcile(nft, &skeleton, entry, provider, force_observe)?;
+        Ok(rules + self.reconcile_sets(nft, &skeleton, desired)?)
+    }
+
+    fn follow(&mut self, nft: &mut Connection, delta: &Delta) -> Result<Option<Outcome>, Error> {
+        let Some(current) = self.generation.filter(|_| self.keeper.knows_provided()) else {
+            return Ok(None);
+        };
+        let followed = self.write_delta(nft, current, delta);
+        if followed.is_err() {
+            self.forget();
+        }
+        followed
+    }
+
+    fn forget(&mut self) {
+        self.keeper.forget_provided();
+    }
+
+    fn is_touched(&mut self, nft: &mut Connection) -> Result<bool, Error> {
+        self.keeper.is_touched(nft)
+    }
+
+    fn remove(&mut self, nft: &mut Connection) -> Result<Outcome, Error> {
+        self.generation = None;
+        self.lost = None;
+        self.marks = Marks::default();
+        self.keeper.remove(nft)
+    }
+}

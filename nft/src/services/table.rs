@@ -1,0 +1,388 @@
+//! Keeps the table of Services.
+//!
+//! - *What is only added* is written in chunks, in the order of [`sets::all`]: a first
+//!   load. Before its last step a flow is left to whoever else translates it.
+//! - *Any other change*, whether the planner says it or a comparison finds it, is one
+//!   transaction: slots and groups fit each other only as a whole. Only who may use
+//!   frontends with source ranges is written before it, and taken out after it: see
+//!   [`steps`].
+//! - *Clients that are remembered* are remembered by numbers of the planner. Where the
+//!   kernel's numbers are those of another planner, which this run's has not taken over,
+//!   and one of them is found to be another endpoint's, then any of them may be: the
+//!   clients are forgotten in the same transaction. This run's own planner gives an
+//!   endpoint that stays no other number. One that it reuses within a block leads the
+//!   clients of the endpoint that is gone to another endpoint of the same Service. A block
+//!   that a Service has given back is another one's only after all that were never used,
+//!   and then the longest unused first: mostly when its clients are long forgotten. Where
+//!   one of them is not, it goes to an endpoint of that other Service, as any client does.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use nix::errno::Errno;
+use tweed_core::family::Family;
+use tweed_netlink::nf::object::TableKey;
+use tweed_planner::services::KnownNumbers;
+use tweed_planner::services::desired::{Delta, Desired, Endpoint, Number};
+
+use super::sets::{self, List, ServiceSet};
+use super::{
+    FORMAT, Refused, clients, declarations, elements, is_other, known_endpoints, known_numbers,
+    leads, provided, rules, skeleton, timeouts,
+};
+use crate::connection::Connection;
+use crate::element::{Change, Data, Element, Elements, ElementsDelta, Key};
+use crate::error::Error;
+use crate::keeper::{Keeper, Outcome};
+use crate::observe;
+use crate::provider::Provider;
+use crate::table::Skeleton;
+use crate::tables::{SERVICES_TABLE, TABLE, Table, chunks, has_set};
+use crate::value::Value;
+use crate::words::FAMILIES;
+
+/// The file in the run folder that remembers how the kernel shows the whole table.
+const BASELINE: &str = "nft-skeleton-services";
+
+/// The table `inet tweed-services`, for one thread in one network namespace.
+pub struct ServicesTable {
+    keeper: Keeper,
+    /// Whether the numbers in the kernel are those of this run's planner, which has taken
+    /// them over or made them.
+    own_numbers: bool,
+    /// The timeouts of affinity beside the default that were last desired; none if that is not
+    /// known.
+    timeouts: Option<BTreeSet<u32>>,
+    /// The table that is in force: that of an earlier version, until packets see the own one.
+    in_force: TableKey<'static>,
+}
+
+impl ServicesTable {
+    /// Changes nothing yet. `run_dir` must exist.
+    #[must_use]
+    pub fn new(run_dir: &Path) -> Self {
+        Self {
+            keeper: Keeper::new(SERVICES_TABLE, &run_dir.join(BASELINE)),
+            own_numbers: false,
+            timeouts: None,
+            in_force: SERVICES_TABLE,
+        }
+    }
+
+    /// The rules of Services in `inet tweed`, of an earlier version, are in force: makes a
+    /// table that no packet sees until [`Self::hooked`].
+    pub(crate) fn take_over(&mut self) {
+        self.in_force = TABLE;
+    }
+
+    /// What has packets see the table. The clients that the earlier one remembers are copied.
+    pub(crate) fn hooks(&mut self, nft: &mut Connection) -> Result<String, Error> {
+        for family in FAMILIES {
+            let clients = sets::clients(family).name;
+            clients::copy(nft, &clients, TABLE, SERVICES_TABLE)?;
+        }
+        self.keeper.is_touched(nft)?;
+        Ok(self.skeleton().hooks())
+    }
+
+    /// That was loaded, and nobody else has changed anything if `alone`.
+    pub(crate) fn hooked(&mut self, nft: &mut Connection, alone: bool) -> Result<(), Error> {
+        self.in_force = SERVICES_TABLE;
+        if alone {
+            let skeleton = self.skeleton();
+            self.keeper.adopt(nft, &skeleton)?;
+        }
+        Ok(())
+    }
+
+    /// The table with the timeouts of affinity that were last desired.
+    fn skeleton(&self) -> Skeleton {
+        skeleton(&self.timeouts.clone().unwrap_or_default())
+    }
+
+    /// How many packets the rules of Services have dropped since the table was made; none
+    /// while there is no table.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn refused(&self, nft: &mut Connection) -> Result<Option<Refused>, Error> {
+        let mut counts = [0; rules::COUNTERS.len()];
+        for (counter, count) in rules::COUNTERS.iter().zip(&mut counts) {
+            let Some(counted) = self.keeper.counted(nft, counter)? else {
+                return Ok(None);
+            };
+            *count = counted;
+        }
+        Ok(Some(counts.into()))
+    }
+
+    /// Whether the kernel has rules of Services, be it from an earlier run.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn is_there(&self, nft: &mut Connection) -> Result<bool, Error> {
+        has_set(nft, self.in_force, &ServiceSet::Parts.name())
+    }
+
+    /// Whether the kernel's table has a pod CIDR of this node, and so was made with a
+    /// network.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn has_local_cidrs(&self, nft: &mut Connection) -> Result<bool, Error> {
+        for family in FAMILIES {
+            let set = ServiceSet::Addresses(List::LocalCidrs, family).declaration();
+            let elements =
+                |nft: &mut Connection| observe::elements(&mut nft.socket, self.in_force, &set);
+            let is_there = has_set(nft, self.in_force, &set.name)?;
+            if is_there && elements(nft)? != Some(Elements::default()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What the numbers mean that the table has, from an earlier run too, and what its groups
+    /// hold: the first plan takes them over, so that clients keep their endpoints and nothing
+    /// is written again. Each map is listed once.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn known_numbers(&mut self, nft: &mut Connection) -> Result<KnownNumbers, Error> {
+        let known = if self.is_there(nft)? {
+            let table = self.in_force;
+            known_numbers::read(|set| Ok(observe::elements(&mut nft.socket, table, set)?))?
+        } else {
+            KnownNumbers::default()
+        };
+        self.own_numbers = true;
+        Ok(known)
+    }
+
+    /// Which endpoints a group of a family has in the table, from an earlier run too.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn known_endpoints(
+        &self,
+        nft: &mut Connection,
+        family: Family,
+        group: Number,
+    ) -> Result<BTreeSet<Endpoint>, Error> {
+        if !self.is_there(nft)? {
+            return Ok(BTreeSet::new());
+        }
+        known_endpoints::read(family, group, |map, key| {
+            let element = observe::element(&mut nft.socket, self.in_force, map, key)?;
+            Ok(element.flatten())
+        })
+    }
+
+    /// The timeouts of affinity, beside the default, that groups in the kernel's table lead to.
+    /// Their chains have to stay until the groups lead elsewhere.
+    fn used_timeouts(&self, nft: &mut Connection) -> Result<BTreeSet<u32>, Error> {
+        if let Some(timeouts) = &self.timeouts {
+            return Ok(timeouts.clone());
+        }
+        let seen = (self.keeper).elements(nft, &ServiceSet::Timeouts.declaration())?;
+        let seen = seen.unwrap_or_default();
+        let verdicts = seen.values().flatten().filter_map(|data| match &**data {
+            Data::Verdict(verdict) => rules::timeout(verdict),
+            Data::Value(_) | Data::Values(_) => None,
+        });
+        Ok(verdicts.collect())
+    }
+
+    /// Makes the provided sets hold what is desired, after the rules have been reconciled.
+    fn reconcile_sets(
+        &mut self,
+        nft: &mut Connection,
+        skeleton: &Skeleton,
+        desired: &Desired,
+    ) -> Result<Outcome, Error> {
+        if self.keeper.knows_provided() {
+            return Ok(Outcome::default());
+        }
+        let Some(changes) = self.keeper.compare(nft, provided(), desired)? else {
+            return self.keeper.renew(nft, skeleton, None, desired);
+        };
+        let mut outcome = self.keeper.outcome_of(&changes);
+        match self.write(nft, changes) {
+            Err(Error::Netlink(error)) if error.errno() == Some(Errno::EMSGSIZE) => {
+                outcome.messages += (self.keeper).renew(nft, skeleton, None, desired)?.messages;
+            }
+            written => outcome.messages = written?,
+        }
+        self.keeper.settle_provided(nft);
+        Ok(outcome)
+    }
+
+    /// Writes the changes. Returns the number of messages.
+    fn write(&mut self, nft: &mut Connection, changes: Vec<Change>) -> Result<usize, Error> {
+        let declarations = declarations();
+        let only_adds = |change: &Change| change.delta.removed.is_empty();
+        let mut messages = 0;
+        if changes.iter().all(only_adds) {
+            for chunk in changes.into_iter().flat_map(chunks) {
+                messages += (self.keeper).write_known(nft, &declarations, &[chunk], &[])?;
+            }
+            return Ok(messages);
+        }
+        let clients = FAMILIES.map(|family| sets::clients(family).name);
+        for changes in steps(changes) {
+            let is_foreign = !self.own_numbers && changes.iter().any(is_renumbered);
+            let flushed = if is_foreign { &clients[..] } else { &[] };
+            messages += (self.keeper).write_known(nft, &declarations, &changes, flushed)?;
+        }
+        Ok(messages)
+    }
+}
+
+impl Table for ServicesTable {
+    type Desired = Desired;
+    type Delta = Delta;
+
+    const KEY: TableKey<'static> = SERVICES_TABLE;
+
+    fn reconcile(
+        &mut self,
+        nft: &mut Connection,
+        desired: &Desired,
+        force_observe: bool,
+    ) -> Result<Outcome, Error> {
+        let is_there = has_set(nft, SERVICES_TABLE, &ServiceSet::Parts.name())?;
+        let wanted = timeouts(desired);
+        let mut chains = wanted.clone();
+        if is_there {
+            chains.extend(self.used_timeouts(nft)?);
+        }
+        let mut skeleton = skeleton(&chains);
+        if self.in_force != SERVICES_TABLE {
+            skeleton = skeleton.without_hooks(FORMAT);
+        }
+        // Elements that are not in force yet are written in parts.
+        let provider = is_there.then_some(desired as &dyn Provider);
+        let leads = leads::contents();
+        let rules = (self.keeper).reconcile(nft, &skeleton, leads, provider, force_observe)?;
+        let sets = self.reconcile_sets(nft, &skeleton, desired)?;
+        self.timeouts = Some(wanted);
+        self.own_numbers = true;
+        Ok(rules + sets)
+    }
+
+    /// In one transaction, or in three where source ranges change.
+    fn follow(&mut self, nft: &mut Connection, delta: &Delta) -> Result<Option<Outcome>, Error> {
+        let has_chain = |timeout| {
+            let known = self.timeouts.as_ref();
+            !is_other(timeout) || known.is_some_and(|known| known.contains(timeout))
+        };
+        let mut timeouts = delta.affinities.added.values();
+        if !timeouts.all(has_chain) || !self.keeper.knows_provided() {
+            return Ok(None);
+        }
+        let steps = steps(elements::changes(delta));
+        let followed = self.keeper.follow(nft, &declarations(), steps);
+        if followed.is_err() {
+            self.forget();
+        }
+        followed
+    }
+
+    fn forget(&mut self) {
+        self.keeper.forget_provided();
+    }
+
+    fn is_touched(&mut self, nft: &mut Connection) -> Result<bool, Error> {
+        self.keeper.is_touched(nft)
+    }
+
+    fn remove(&mut self, nft: &mut Connection) -> Result<Outcome, Error> {
+        self.own_numbers = false;
+        self.timeouts = None;
+        self.keeper.remove(nft)
+    }
+}
+
+/// Whether a number becomes another endpoint's.
+fn is_renumbered(change: &Change) -> bool {
+    let numbers = FAMILIES.map(|family| ServiceSet::Endpoints(family).name());
+    if !numbers.contains(&change.set) {
+        return false;
+    }
+    let ElementsDelta { removed, added } = &change.delta;
+    let added: BTreeSet<&Key> = added.iter().map(|(number, _)| number).collect();
+    removed.iter().any(|(number, _)| added.contains(number))
+}
+
+/// The transactions of a change. Where frontends get another limit, what passes the new one
+/// is added before it is theirs, and what passed the old one is removed after that: the
+/// kernel has concatenated intervals in place a moment after all other elements of their
+/// transaction, and a packet looks up first the limit, then who passes it. The planner has
+/// not used the number of a new limit in the step before, so nothing leads to it yet, and
+/// takes over the numbers of an earlier run.
+///
+/// A number may pass others afterwards all the same, because changes between were lost or
+/// somebody else has changed a set. Then no frontend may be open to who passes neither its
+/// old limit nor its new one, so these are written together with the limits:
+///
+/// - what a number passes in addition that a frontend loses, which has it until then;
+/// - what a number passes no more that a frontend gets;
+/// - both of a number that has both: its old and new intervals may overlap, and the kernel
+///   refuses to have both.
+pub(super) fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
+    let limits = FAMILIES.map(|family| ServiceSet::Limits(family).name());
+    let passing = [
+        ServiceSet::Allowed(Family::V4).name(),
+        ServiceSet::Allowed(Family::V6).name(),
+        ServiceSet::OpenToNode.name(),
+    ];
+    let (mut lost, mut gained) = (BTreeSet::new(), BTreeSet::new());
+    for Change { delta, .. } in changes.iter().filter(|c| limits.contains(&c.set)) {
+        lost.extend(delta.removed.iter().map(limit));
+        gained.extend(delta.added.iter().map(limit));
+    }
+    if lost.is_empty() && gained.is_empty() {
+        return vec![changes];
+    }
+    let [mut before, mut at_once, mut after] = [const { Vec::new() }; 3];
+    for change in changes {
+        if !passing.contains(&change.set) {
+            at_once.push(change);
+            continue;
+        }
+        let Change { set, delta } = change;
+        let numbers = |elements: &[Element]| elements.iter().map(number).collect::<BTreeSet<_>>();
+        let (removed, added) = (numbers(&delta.removed), numbers(&delta.added));
+        let stays_until_then = |element: &Element| {
+            let number = number(element);
+            added.contains(&number) || gained.contains(&number)
+        };
+        let comes_only_then = |element: &Element| {
+            let number = number(element);
+            removed.contains(&number) || lost.contains(&number)
+        };
+        let (removed, removed_after) = delta.removed.into_iter().partition(stays_until_then);
+        let (added, added_before) = delta.added.into_iter().partition(comes_only_then);
+        for (step, removed, added) in [
+            (&mut before, Vec::new(), added_before),
+            (&mut at_once, removed, added),
+            (&mut after, removed_after, Vec::new()),
+        ] {
+            let set = set.clone();
+            let delta = ElementsDelta { removed, added };
+            step.extend((!delta.is_empty()).then_some(Change { set, delta }));
+        }
+    }
+    let steps = [before, at_once, after].into_iter();
+    steps.filter(|step| !step.is_empty()).collect()
+}
+
+/// The limit of an element of [`ServiceSet::Allowed`] or [`ServiceSet::OpenToNode`].
+fn number((key, _): &Element) -> Option<Value> {
+    key.fields().first().map(|field| field.first)
+}
+
+/// The limit in the data of an element of [`ServiceSet::Limits`].
+fn limit((_, data): &Element) -> Option<Value> {
+    data.as_deref()?.values()?.first().copied()
+}
