@@ -7,7 +7,6 @@
 mod agent;
 mod configs;
 mod firewall;
-mod inbound;
 mod kernel;
 mod listeners;
 mod managers;

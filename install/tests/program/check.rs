@@ -184,7 +184,6 @@ fn the_old_iptables_that_drops() {
 #[test]
 fn with_direct_routes_nothing_of_the_overlay_is_looked_at() {
     let node = machine();
-    node.write("/etc/ufw/ufw.conf", "ENABLED=yes\n");
     let prepare = "ip link add flannel.1 type vxlan id 1 dstport 8472 dev eth0 nolearning
         ip link set eth0 mtu 1300; iptables-nft -P INPUT DROP";
     let direct = ["--backend", "direct"];
@@ -209,49 +208,14 @@ fn a_family_that_no_pod_has_may_be_closed() {
     assert_eq!(complaints(&node, prepare, &[]).0, [""; 0]);
 }
 
+/// What a firewall is configured to do and does not do now is no finding.
 #[test]
-fn firewalld_that_takes_no_vxlan() {
+fn a_firewall_s_rules_count_and_not_its_files() {
     let node = machine();
-    let folder = node.path("/etc/systemd/system/multi-user.target.wants");
-    std::fs::create_dir_all(&folder).unwrap();
-    let unit = "/usr/lib/systemd/system/firewalld.service";
-    std::os::unix::fs::symlink(unit, folder.join("firewalld.service")).unwrap();
-    let parts = [
-        "firewalld is enabled",
-        "firewall-cmd --permanent --add-port=4789/udp",
-    ];
-    let words = ["--vxlan-port", "4789"];
-    complains(&node, "", &words, "warning firewall", &parts);
-    let zone = r#"<zone><port port="4789" protocol="udp"/></zone>"#;
-    node.write("/etc/firewalld/zones/public.xml", zone);
-    assert_eq!(complaints(&node, "", &words).0, [""; 0]);
-    // As Fedora ships its default zone, unchanged.
-    std::fs::remove_file(node.path("/etc/firewalld/zones/public.xml")).unwrap();
-    let default = "DefaultZone=FedoraWorkstation\n";
-    node.write("/etc/firewalld/firewalld.conf", default);
-    let zone = r#"<zone><service name="ssh"/><port protocol="udp" port="1025-65535"/></zone>"#;
-    node.write("/usr/lib/firewalld/zones/FedoraWorkstation.xml", zone);
-    assert_eq!(complaints(&node, "", &words).0, [""; 0]);
-    // A service of the machine's own.
-    node.write("/etc/firewalld/firewalld.conf", "DefaultZone=public\n");
-    let zone = r#"<zone><service name="overlay"/></zone>"#;
-    node.write("/etc/firewalld/zones/public.xml", zone);
-    complains(&node, "", &words, "warning firewall", &parts);
-    let service = r#"<service><port protocol="udp" port="4789"/></service>"#;
-    node.write("/etc/firewalld/services/overlay.xml", service);
-    assert_eq!(complaints(&node, "", &words).0, [""; 0]);
-}
-
-#[test]
-fn ufw_that_takes_no_vxlan() {
-    let node = machine();
-    node.write("/etc/ufw/ufw.conf", "# on boot\nENABLED=yes\n");
-    let parts = ["ufw is enabled", "ufw allow 8472/udp"];
-    complains(&node, "", &[], "warning firewall", &parts);
-    // What it is configured to do is not what the rules do now.
+    node.write("/etc/ufw/ufw.conf", "ENABLED=yes\n");
+    assert_eq!(complaints(&node, "", &[]).0, [""; 0]);
     let said = node.run_after(UPLINK, &["check"]).stdout;
-    assert!(!said.contains("no other table drops"), "{said}");
-    // Its rules are there: one cause, one complaint.
+    assert!(said.contains("no other table drops"), "{said}");
     let running = "iptables-nft -P INPUT DROP; iptables-nft -N ufw-user-input
         iptables-nft -A INPUT -j ufw-user-input";
     let parts = ["chain INPUT of table ip filter", "ufw allow 8472/udp"];
@@ -266,11 +230,16 @@ fn ufw_that_takes_no_vxlan() {
         );
         assert_eq!(complaints(&node, &open, &[]).0, [""; 0], "{program}");
     }
-    let rule = "### tuple ### allow udp 8472 0.0.0.0/0 any 0.0.0.0/0 in\n";
-    node.write("/etc/ufw/user.rules", rule);
-    assert_eq!(complaints(&node, "", &[]).0, [""; 0]);
-    let said = node.run_after(UPLINK, &["check"]).stdout;
-    assert!(said.contains("no other table drops"), "{said}");
+    let running = "nft add table inet firewalld
+        nft add chain inet firewalld filter_INPUT '{ type filter hook input priority 10; }'
+        nft add rule inet firewalld filter_INPUT ct state '{ established, related }' accept
+        nft add rule inet firewalld filter_INPUT iifname lo accept
+        nft add rule inet firewalld filter_INPUT reject with icmpx admin-prohibited";
+    let parts = [
+        "chain filter_INPUT of table inet firewalld",
+        "firewall-cmd --permanent --add-port=8472/udp",
+    ];
+    complains(&node, running, &[], "warning firewall", &parts);
 }
 
 #[test]
