@@ -164,6 +164,20 @@ impl PlaceArgs {
 }
 
 impl Places {
+    /// The default folders below a root.
+    #[cfg(test)]
+    pub(crate) fn below(root: &Path) -> Self {
+        let folders = Folders::default();
+        Self {
+            cni_conf_dir: below(root, &folders.cni_conf_dir),
+            cni_bin_dir: below(root, &folders.cni_bin_dir),
+            run_dir: below(root, &folders.run_dir),
+            sysctl_dir: DEFAULT_SYSCTL_DIR.into(),
+            boot_id_file: DEFAULT_BOOT_ID_FILE.into(),
+            root: root.to_owned(),
+        }
+    }
+
     /// `path` of the machine, below the root.
     #[must_use]
     pub fn on_host(&self, path: impl AsRef<Path>) -> PathBuf {

@@ -1,68 +1,80 @@
-//! Programs that manage the machine's links and routes, and may change those of
-//! tweed.
+//! Programs that manage the machine's links and routes while they run, and may change those
+//! of tweed. Of one that does not run nothing is looked at.
 
 mod networkd;
 
+use std::path::Path;
+use std::{ffi::CString, fs};
+
+use nix::libc;
+use tweed_core::ownership::LINK_PREFIX;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{limits, regular_file};
 
 use super::{Outcome, ok};
 use crate::{displaced::names, places::Places};
 
-/// A program: a path that exists while it runs, and its configuration: files, and folders of
-/// files. Later ones take precedence.
-struct Manager {
-    running: &'static str,
-    sources: [&'static str; 4],
-}
-
-const NETWORK_MANAGER: Manager = Manager {
-    running: "/run/NetworkManager",
-    sources: [
-        "/usr/lib/NetworkManager/conf.d",
-        "/run/NetworkManager/conf.d",
-        "/etc/NetworkManager/NetworkManager.conf",
-        "/etc/NetworkManager/conf.d",
-    ],
-};
-
-const NETWORKD: Manager = Manager {
-    running: "/run/systemd/netif",
-    sources: [
-        "/etc/systemd/networkd.conf",
-        "/usr/lib/systemd/networkd.conf.d",
-        "/run/systemd/networkd.conf.d",
-        "/etc/systemd/networkd.conf.d",
-    ],
-};
+/// Names of processes, as the kernel has them: 15 bytes at most.
+const NETWORK_MANAGER: &str = "NetworkManager";
+const NETWORKD: &str = "systemd-network";
+const DHCPCD: &str = "dhcpcd";
 
 /// Its process IDs where it serves all interfaces, of this version and of older ones. One
 /// that was started for some of them has files of other names.
-const DHCPCD_RUNNING: [&str; 2] = ["/run/dhcpcd/pid", "/run/dhcpcd.pid"];
+const DHCPCD_OF_ALL: [&str; 2] = ["/run/dhcpcd/pid", "/run/dhcpcd.pid"];
 const DHCPCD_CONFIG: &str = "/etc/dhcpcd.conf";
 
+/// Files, and folders of files. Later ones take precedence.
+const NETWORK_MANAGER_CONFIG: [&str; 4] = [
+    "/usr/lib/NetworkManager/conf.d",
+    "/run/NetworkManager/conf.d",
+    "/etc/NetworkManager/NetworkManager.conf",
+    "/etc/NetworkManager/conf.d",
+];
+
 pub(super) fn find(places: &Places) -> Vec<Outcome> {
-    let network_manager =
-        settings(&NETWORK_MANAGER, places).map(|text| judge_network_manager(&text));
-    let networkd =
-        settings(&NETWORKD, places).map(|text| [judge_networkd(&text), networkd::find(places)]);
-    let runs = |path: &&str| places.on_host(path).exists();
-    let dhcpcd = DHCPCD_RUNNING.iter().any(runs).then(|| {
-        let text = regular_file::read_text(&places.on_host(DHCPCD_CONFIG), limits::HOST_CONFIG);
-        judge_dhcpcd(&text.unwrap_or_default())
-    });
-    let found = network_manager.into_iter();
-    let found = found.chain(networkd.into_iter().flatten());
-    found.chain(dhcpcd).collect()
+    let mut found = Vec::new();
+    if runs(places, NETWORK_MANAGER) {
+        let config = read(places, &NETWORK_MANAGER_CONFIG);
+        found.push(judge_network_manager(&config));
+    }
+    if runs(places, NETWORKD) {
+        found.extend(networkd::find(places));
+    }
+    let of_all = DHCPCD_OF_ALL.map(|path| places.on_host(path));
+    let mut pids = of_all
+        .iter()
+        .filter_map(|path| regular_file::read_text(path, limits::HOST_CONFIG).ok());
+    if pids.any(|pid| is_process(places, pid.trim(), DHCPCD)) {
+        found.push(judge_dhcpcd(&read(places, &[DHCPCD_CONFIG])));
+    }
+    found
 }
 
-/// Its whole configuration; `None` if it does not run.
-fn settings(manager: &Manager, places: &Places) -> Option<String> {
-    if !places.on_host(manager.running).exists() {
-        return None;
+/// Whether a process of this name manages the links that are looked at.
+fn runs(places: &Places, name: &str) -> bool {
+    let processes = names(&places.on_host("/proc")).unwrap_or_default();
+    processes.iter().any(|pid| is_process(places, pid, name))
+}
+
+/// Whether a process has this name, and its network namespace is not known to be another one:
+/// that of a container has other links.
+fn is_process(places: &Places, pid: &str, name: &str) -> bool {
+    if pid.is_empty() || !pid.bytes().all(|byte| byte.is_ascii_digit()) {
+        return false;
     }
+    let process = places.on_host("/proc").join(pid);
+    let found = regular_file::read_text(&process.join("comm"), limits::HOST_CONFIG);
+    let namespace = |process: &Path| fs::read_link(process.join("ns/net")).ok();
+    let own = namespace(Path::new("/proc/self"));
+    found.is_ok_and(|found| found.trim_end() == name)
+        && namespace(&process).is_none_or(|of_process| Some(of_process) == own)
+}
+
+/// The text of all these files, one behind the other.
+fn read(places: &Places, sources: &[&str]) -> String {
     let mut files = Vec::new();
-    for source in manager.sources.map(|source| places.on_host(source)) {
+    for source in sources.iter().map(|source| places.on_host(source)) {
         if !source.is_dir() {
             files.push(source);
             continue;
@@ -74,26 +86,31 @@ fn settings(manager: &Manager, places: &Places) -> Option<String> {
     let texts = files
         .iter()
         .filter_map(|path| regular_file::read_text(path, limits::HOST_CONFIG).ok());
-    Some(texts.collect::<Vec<_>>().join("\n"))
+    texts.collect::<Vec<_>>().join("\n")
 }
 
-/// The values of a key in their order: `key = value`, with any blanks. With each, whether it
-/// is added to those before (`key += value`).
-fn values<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = (bool, &'a str)> {
-    text.lines().filter_map(move |line| {
-        let (found, value) = line.split_once('=')?;
-        let found = found.trim();
-        let is_added = found.ends_with('+');
-        let found = found.trim_end_matches('+').trim_end();
-        let is_key = found.eq_ignore_ascii_case(key);
-        is_key.then_some((is_added, value.trim()))
-    })
+/// Whether `name` matches a pattern as managers write them, by fnmatch(3).
+fn matches(pattern: &str, name: &str) -> bool {
+    let (Ok(pattern), Ok(name)) = (CString::new(pattern), CString::new(name)) else {
+        return false;
+    };
+    #[expect(unsafe_code, reason = "nix has no such call")]
+    // SAFETY: both are strings that end with a zero byte and outlive the call.
+    let answer = unsafe { libc::fnmatch(pattern.as_ptr(), name.as_ptr(), 0) };
+    answer == 0
 }
 
 fn judge_network_manager(text: &str) -> Outcome {
-    let is_told = values(text, "unmanaged-devices").fold(false, |told, (is_added, devices)| {
-        (told && is_added) || devices.contains("interface-name:tw*")
-    });
+    let mut is_told = false;
+    for (key, value) in text.lines().filter_map(|line| line.split_once('=')) {
+        let key = key.trim().to_ascii_lowercase();
+        match key.strip_prefix("unmanaged-devices") {
+            // Added to those before, or in their place.
+            Some("+") => is_told |= names_links(value),
+            Some("") => is_told = names_links(value),
+            _ => {}
+        }
+    }
     if is_told {
         return ok("NetworkManager leaves tweed's links alone");
     }
@@ -104,22 +121,11 @@ fn judge_network_manager(text: &str) -> Outcome {
     Err(Problem::new(ProblemKind::LinkManager, "NetworkManager", message).with_cure(cure))
 }
 
-fn judge_networkd(text: &str) -> Outcome {
-    let no = |value: &str| ["no", "false", "off", "0"].contains(&value);
-    let last = values(text, "ManageForeignRoutes").last();
-    if last.is_some_and(|(_, value)| no(value)) {
-        return ok("systemd-networkd leaves tweed's routes alone");
-    }
-    let message = "systemd-networkd runs, and when it starts again it removes routes that are not \
-                   its own from the links that it manages; the agent restores them, but packets \
-                   may be lost meanwhile";
-    let cure = "run `mkdir -p /etc/systemd/networkd.conf.d && printf '[Network]\\nManageForeignRoutes=no\\n' \
-                > /etc/systemd/networkd.conf.d/tweed.conf`; it is read when systemd-networkd starts";
-    Err(Problem::new(ProblemKind::LinkManager, "systemd-networkd", message).with_cure(cure))
+fn names_links(devices: &str) -> bool {
+    devices.contains("interface-name:tw*")
 }
 
-/// By dhcpcd.conf(5). Patterns are those of fnmatch(3), of which only those are known that
-/// stand for all names that begin in some way.
+/// By dhcpcd.conf(5).
 fn judge_dhcpcd(text: &str) -> Outcome {
     // What stands below such a line is for one interface, network or profile.
     let is_block = |line: &&str| {
@@ -133,13 +139,15 @@ fn judge_dhcpcd(text: &str) -> Outcome {
         let words = lines.flat_map(|rest| rest.split([' ', '\t', ',']));
         words.filter(|word| !word.is_empty()).collect()
     };
-    let all = ["*", "t*", "tw*"];
-    let denied = patterns("denyinterfaces");
     let allowed = patterns("allowinterfaces");
-    let may_allow = |pattern: &&str| all.contains(pattern) || pattern.starts_with("tw");
-    let is_left_alone = denied.iter().any(|pattern| all.contains(pattern))
-        || (!allowed.is_empty() && !allowed.iter().any(may_allow));
-    if is_left_alone {
+    let denied = patterns("denyinterfaces");
+    let is_left_alone = |link: &networkd::Link| {
+        let is_link = |pattern: &&str| matches(pattern, link.name);
+        // Perhaps another pod's link.
+        let may_be = |pattern: &&str| is_link(pattern) || pattern.starts_with(LINK_PREFIX);
+        denied.iter().any(is_link) || (!allowed.is_empty() && !allowed.iter().any(may_be))
+    };
+    if networkd::LINKS.iter().all(is_left_alone) {
         return ok("dhcpcd leaves tweed's links alone");
     }
     let message = "dhcpcd runs, and is not told to leave tweed's links alone: it asks for \
@@ -149,7 +157,6 @@ fn judge_dhcpcd(text: &str) -> Outcome {
     let cure = "run `sed -i '1i denyinterfaces tw*' /etc/dhcpcd.conf`, and restart dhcpcd";
     Err(Problem::new(ProblemKind::LinkManager, "dhcpcd", message).with_cure(cure))
 }
-
 #[cfg(test)]
 mod tests {
     use super::super::Level;
@@ -212,11 +219,28 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_to_networkd_counts() {
-        let level = |text: &str| Level::of(&judge_networkd(text));
-        assert_eq!(level("[Network]\n#ManageForeignRoutes=no"), Level::Warning);
-        assert_eq!(level("ManageForeignRoutes=no"), Level::Ok);
-        let twice = "ManageForeignRoutes=no\nManageForeignRoutes=yes";
-        assert_eq!(level(twice), Level::Warning);
+    fn a_manager_runs_if_a_process_of_this_network_namespace_has_its_name() {
+        let root = tempfile::tempdir().unwrap();
+        let places = Places::below(root.path());
+        let process = |pid: &str| places.on_host("/proc").join(pid);
+        let comm = |pid: &str, name: &str| {
+            fs::create_dir_all(process(pid).join("ns")).unwrap();
+            fs::write(process(pid).join("comm"), format!("{name}\n")).unwrap();
+        };
+        let is_found = || runs(&places, NETWORKD);
+        assert!(!is_found());
+        comm("1", "systemd");
+        comm("net", NETWORKD);
+        assert!(!is_found());
+        comm("77", NETWORKD);
+        assert!(is_found());
+        // That of a container.
+        let namespace = process("77").join("ns/net");
+        std::os::unix::fs::symlink("net:[1]", &namespace).unwrap();
+        assert!(!is_found());
+        fs::remove_file(&namespace).unwrap();
+        let own = fs::read_link("/proc/self/ns/net").unwrap();
+        std::os::unix::fs::symlink(own, &namespace).unwrap();
+        assert!(is_found());
     }
 }

@@ -287,7 +287,10 @@ fn a_missing_portmap() {
 #[test]
 fn network_manager() {
     let node = machine();
+    // What it has left in its folder says nothing of whether it runs.
     node.write("/run/NetworkManager/devices/2", "");
+    assert_eq!(complaints(&node, "", &[]).0, [""; 0]);
+    node.write("/proc/77/comm", "NetworkManager\n");
     let parts = [
         "NetworkManager runs",
         "unmanaged-devices+=interface-name:tw*",
@@ -301,6 +304,21 @@ fn network_manager() {
     complains(&node, "", &[], "warning manager", &parts);
     node.write("/etc/NetworkManager/conf.d/tweed.conf", told);
     assert_eq!(complaints(&node, "", &[]).0, [""; 0]);
+}
+
+/// Debian has its folders on every machine, and starts it on few.
+#[test]
+fn systemd_networkd() {
+    let node = machine();
+    node.write("/run/systemd/netif/leases/2", "");
+    let all = "[Match]\nName=*\n[Network]\nDHCP=yes\n";
+    node.write("/etc/systemd/network/80-all.network", all);
+    let routes = "[Network]\nManageForeignRoutes=no\n";
+    node.write("/etc/systemd/networkd.conf", routes);
+    assert_eq!(complaints(&node, "", &[]).0, [""; 0]);
+    node.write("/proc/77/comm", "systemd-network\n");
+    let parts = ["/80-all.network: it asks for addresses", "0-tweed.network"];
+    complains(&node, "", &[], "warning manager", &parts);
 }
 
 /// Services are off unless somebody turns them on.
@@ -329,10 +347,13 @@ chmod 755 {nft}"
 #[test]
 fn dhcpcd() {
     let node = machine();
-    // One that serves a single interface.
-    node.write("/run/dhcpcd/eth0-4.pid", "1");
+    node.write("/proc/1/comm", "systemd\n");
+    node.write("/proc/77/comm", "dhcpcd\n");
+    // One that serves a single interface, and what one of all has left.
+    node.write("/run/dhcpcd/eth0-4.pid", "77\n");
+    node.write("/run/dhcpcd/pid", "1\n");
     assert_eq!(complaints(&node, "", &[]).0, [""; 0]);
-    node.write("/run/dhcpcd/pid", "1");
+    node.write("/run/dhcpcd/pid", "77\n");
     let parts = ["dhcpcd runs", "denyinterfaces tw*"];
     complains(&node, "", &[], "warning manager", &parts);
     node.write("/etc/dhcpcd.conf", "denyinterfaces tw*\nhostname\n");
@@ -388,7 +409,7 @@ fn a_config_without_end_is_named_and_not_waited_for() {
         std::fs::create_dir_all(config.parent().unwrap()).unwrap();
         nix::unistd::mkfifo(&config, mode).unwrap();
     }
-    std::fs::create_dir_all(node.path("/run/NetworkManager")).unwrap();
+    node.write("/proc/77/comm", "NetworkManager\n");
     let (complaints, _) = complaints(&node, "", &[]);
     for name in ["20-fifo.conf", "30-zero.conf"] {
         let names = |line: &String| line.contains(name);

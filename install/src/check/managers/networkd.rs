@@ -1,6 +1,6 @@
-//! `.network` files of systemd-networkd, as far as they decide whether it manages links of
-//! tweed's: by systemd.network(5) the first file, by name, that matches a link is the one that
-//! counts for it.
+//! What systemd-networkd is told of routes that are not its own, and its `.network` files, as
+//! far as they decide whether it manages links of tweed's: by systemd.network(5) the first
+//! file, by name, that matches a link is the one that counts for it.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -9,9 +9,16 @@ use std::path::{Path, PathBuf};
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{limits, regular_file};
 
-use super::{Outcome, ok};
+use super::{Outcome, matches, ok};
 use crate::{displaced::names, places::Places};
 
+/// Files and folders of files. Later ones take precedence.
+const CONFIG: [&str; 4] = [
+    "/etc/systemd/networkd.conf",
+    "/usr/lib/systemd/networkd.conf.d",
+    "/run/systemd/networkd.conf.d",
+    "/etc/systemd/networkd.conf.d",
+];
 /// Of two files of one name, that in the later folder counts.
 const FOLDERS: [&str; 4] = [
     "/usr/lib/systemd/network",
@@ -22,15 +29,15 @@ const FOLDERS: [&str; 4] = [
 
 /// What a file can match a link by. Links that are not hardware have no path and no property
 /// of udev that a file asks for, and tweed's have MACs that nobody knows beforehand.
-struct Link {
-    name: &'static str,
+pub(super) struct Link {
+    pub(super) name: &'static str,
     /// As `networkctl list` shows it.
     kind: &'static str,
     /// Of the driver, and of the link in rtnetlink.
     driver: &'static str,
 }
 
-const LINKS: [Link; 2] = [
+pub(super) const LINKS: [Link; 2] = [
     Link {
         name: "tweed.1",
         kind: "vxlan",
@@ -49,8 +56,22 @@ struct NetworkFile {
     text: String,
 }
 
-pub(super) fn find(places: &Places) -> Outcome {
-    judge(&read(places))
+pub(super) fn find(places: &Places) -> [Outcome; 2] {
+    let routes = judge_routes(&super::read(places, &CONFIG));
+    [routes, judge(&read(places))]
+}
+
+fn judge_routes(text: &str) -> Outcome {
+    let last = values(text, "Network", "ManageForeignRoutes").pop();
+    if last.is_some_and(|value| NO.contains(&value)) {
+        return ok("systemd-networkd leaves tweed's routes alone");
+    }
+    let message = "systemd-networkd runs, and when it starts again it removes routes that are not \
+                   its own from the links that it manages; the agent restores them, but packets \
+                   may be lost meanwhile";
+    let cure = "run `mkdir -p /etc/systemd/networkd.conf.d && printf '[Network]\\nManageForeignRoutes=no\\n' \
+                > /etc/systemd/networkd.conf.d/tweed.conf`; it is read when systemd-networkd starts";
+    Err(Problem::new(ProblemKind::LinkManager, "systemd-networkd", message).with_cure(cure))
 }
 
 /// All files that count, in the order in which they are tried.
@@ -88,7 +109,7 @@ fn effective(places: &Places, below: &str, suffix: &str) -> BTreeMap<String, Pat
 
 fn judge(files: &[NetworkFile]) -> Outcome {
     let manages = |link: &Link| {
-        let file = files.iter().find(|file| matches(&file.text, link))?;
+        let file = files.iter().find(|file| is_about(&file.text, link))?;
         let unmanaged = values(&file.text, "Link", "Unmanaged").pop();
         let is_left_alone = unmanaged.is_some_and(|value| YES.contains(&value));
         (!is_left_alone).then_some(file)
@@ -112,11 +133,12 @@ fn judge(files: &[NetworkFile]) -> Outcome {
 }
 
 const YES: [&str; 4] = ["yes", "true", "on", "1"];
+const NO: [&str; 4] = ["no", "false", "off", "0"];
 
 /// Whether a file is about a link: all conditions of its section `[Match]` hold. Conditions on
 /// the machine (`Host=`, `Virtualization=` and the like) are taken to hold, and a file without
 /// conditions is about every link.
-fn matches(text: &str, link: &Link) -> bool {
+fn is_about(text: &str, link: &Link) -> bool {
     [
         ("Name", Some(link.name)),
         ("Type", Some(link.kind)),
@@ -137,7 +159,7 @@ fn matches(text: &str, link: &Link) -> bool {
 /// Whether a condition holds for a value, none of which is like no pattern. Each list may
 /// begin with `!`, and then none of its patterns may be like the value.
 fn holds(lists: &[&str], value: Option<&str>) -> bool {
-    let is_like = |pattern: &str| value.is_some_and(|value| is_like(pattern, value));
+    let is_like = |pattern: &str| value.is_some_and(|value| matches(pattern, value));
     let (mut wanted, mut found) = (false, false);
     for list in lists {
         let (unwanted, list) = match list.strip_prefix('!') {
@@ -176,53 +198,27 @@ fn values<'a>(text: &'a str, section: &str, key: &str) -> Vec<&'a str> {
     values
 }
 
-/// Whether `text` is like a pattern of fnmatch(3).
-fn is_like(pattern: &str, text: &str) -> bool {
-    let Some(first) = pattern.chars().next() else {
-        return text.is_empty();
-    };
-    let rest = &pattern[first.len_utf8()..];
-    if first == '*' {
-        let mut starts = text.char_indices().map(|(at, _)| at);
-        return starts.any(|at| is_like(rest, &text[at..])) || is_like(rest, "");
-    }
-    let Some(letter) = text.chars().next() else {
-        return false;
-    };
-    let (fits, rest) = match (first, rest.split_once(']')) {
-        ('?', _) => (true, rest),
-        ('[', Some((set, behind))) => (is_in_set(set, letter), behind),
-        _ => (first == letter, rest),
-    };
-    fits && is_like(rest, &text[letter.len_utf8()..])
-}
-
-/// Whether a letter is in what stands between brackets: `abc`, `a-c`, `!abc`.
-fn is_in_set(set: &str, letter: char) -> bool {
-    let (negated, set) = match set.strip_prefix(['!', '^']) {
-        Some(set) => (true, set),
-        None => (false, set),
-    };
-    let set: Vec<char> = set.chars().collect();
-    let is_range = |three: &[char]| three[1] == '-' && (three[0]..=three[2]).contains(&letter);
-    (set.contains(&letter) || set.windows(3).any(is_range)) != negated
-}
-
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
-    use super::super::super::Level;
     use std::fs;
 
+    use super::super::super::Level;
     use super::*;
-    use crate::places::PlaceArgs;
 
     fn file(name: &str, text: &str) -> NetworkFile {
         NetworkFile {
             path: name.into(),
             text: text.to_owned(),
         }
+    }
+
+    #[test]
+    fn the_last_word_on_routes_of_others_counts() {
+        let level = |text: &str| Level::of(&judge_routes(text));
+        assert_eq!(level("[Network]\n#ManageForeignRoutes=no"), Level::Warning);
+        assert_eq!(level("[Network]\nManageForeignRoutes=no"), Level::Ok);
+        let twice = "[Network]\nManageForeignRoutes=no\nManageForeignRoutes=yes";
+        assert_eq!(level(twice), Level::Warning);
     }
 
     #[test]
@@ -281,21 +277,14 @@ mod tests {
 
     #[test]
     fn of_one_name_the_file_in_etc_counts_and_an_empty_one_masks_it() {
-        #[derive(Parser)]
-        struct Line {
-            #[command(flatten)]
-            places: PlaceArgs,
-        }
         let root = tempfile::tempdir().unwrap();
-        let line = ["x", "--root", root.path().to_str().unwrap()];
-        let places = Line::try_parse_from(line).unwrap().places;
-        let places = places.resolve().unwrap();
+        let places = Places::below(root.path());
         let write = |path: &str, text: &str| {
             let path = places.on_host(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        let is_ok = || find(&places).is_ok();
+        let is_ok = || judge(&read(&places)).is_ok();
         assert!(is_ok());
         write("/usr/lib/systemd/network/80-all.network", "[Match]\nName=*");
         write("/run/systemd/network/80-all.conf", "[Match]\nName=eth0");
