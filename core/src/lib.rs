@@ -5,7 +5,7 @@
 //! | [`attachment`] | the names of an attachment, and the link names and MACs derived from them |
 //! | [`mac`], [`family`], [`name`] | link-layer addresses, address families, why a name was refused |
 //! | [`ownership`] | the marks by which tweed knows its own links and routes in the kernel |
-//! | [`paths`], [`defaults`], [`mtu`] | default paths and file names; defaults of flags; limits of the MTU |
+//! | [`paths`], [`mtu`] | default paths and file names; limits of the MTU |
 //! | [`agent_state`] | the files `ready` and `agent.json`, which the agent writes and the plugin reads |
 //! | [`agent_socket`] | the protocol of `agent.sock`, on which the agent is asked |
 //! | [`instance_lock`] | the lock that one agent of a node holds |
@@ -18,7 +18,6 @@
 //! | [`problem`] | what is wrong on a node, and its cure |
 //! | [`object`] | objects of the cluster, as `watch` delivers them and `planner` reads them |
 //! | [`keyed`] | the difference between two maps, and its application |
-//! | [`listen_addr`] | the addresses that the agent listens on, as flags give them |
 //! | [`version`], [`text`] | versions of state; formatting of lists for people |
 //!
 //! Something belongs here if two crates need it and neither should depend on the
@@ -31,13 +30,11 @@ pub mod agent_socket;
 pub mod agent_state;
 pub mod atomic_file;
 pub mod attachment;
-pub mod defaults;
 pub mod family;
 pub mod instance_lock;
 pub mod keyed;
 pub mod leaving;
 pub mod limits;
-pub mod listen_addr;
 pub mod mac;
 pub mod mtu;
 pub mod name;

@@ -1,7 +1,8 @@
 //! Environment files of systemd, as far as tweed's have to be understood: `NAME=value`, one a
 //! line, of which the last one counts.
 
-/// The value of a variable, without the quotes around it; none if it is not set.
+/// The value of a variable, which may be empty, without the quotes around it; none if it is
+/// not set.
 #[must_use]
 pub fn value<'a>(text: &'a str, variable: &str) -> Option<&'a str> {
     let mut values = text.lines().filter_map(|line| {
@@ -12,7 +13,7 @@ pub fn value<'a>(text: &'a str, variable: &str) -> Option<&'a str> {
     let unquoted = ['"', '\'']
         .iter()
         .find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote));
-    Some(unquoted.unwrap_or(value)).filter(|value| !value.is_empty())
+    Some(unquoted.unwrap_or(value))
 }
 
 #[cfg(test)]
@@ -25,7 +26,8 @@ mod tests {
         assert_eq!(value(text, "A"), Some("/x y"));
         assert_eq!(value(text, "AB"), Some("2"));
         assert_eq!(value(text, "B"), Some("\""));
-        for unset in ["C", "D", ""] {
+        assert_eq!(value(text, "C"), Some(""));
+        for unset in ["D", ""] {
             assert_eq!(value(text, unset), None, "{unset}");
         }
     }

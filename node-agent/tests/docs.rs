@@ -62,7 +62,9 @@ fn flag_table() -> String {
             write!(what, ".<br>{}", values.join("<br>")).unwrap();
         }
         let name = match flag.get_value_names() {
-            Some(names) if flag.get_action().takes_values() => format!("--{long} {}", names[0]),
+            Some(names) if flag.get_action().takes_values() => {
+                format!("--{long} {}", names[0].replace('|', "\\|"))
+            }
             _ => format!("--{long}"),
         };
         let env = env.display();

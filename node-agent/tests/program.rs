@@ -7,6 +7,9 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Output};
 use std::time::Duration;
 
+#[path = "program/refused_values.rs"]
+mod refused_values;
+
 /// Maximum time for what takes milliseconds on a machine that is not busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -17,11 +20,17 @@ fn program() -> Command {
 }
 
 fn agent(line: &str) -> Output {
+    agent_with(&[], line)
+}
+
+/// With these variables and no other ones of the agent.
+fn agent_with(variables: &[(&str, &str)], line: &str) -> Output {
     let mut command = program();
     let inherited = std::env::vars_os().map(|(name, _)| name);
     for name in inherited.filter(|name| name.to_string_lossy().starts_with("TWEED_")) {
         command.env_remove(name);
     }
+    command.envs(variables.iter().copied());
     command.args(line.split_whitespace()).output().unwrap()
 }
 
@@ -64,9 +73,16 @@ fn a_flag_that_is_not_understood_ends_with_2_and_names_it() {
 
 #[test]
 fn a_variable_is_checked_like_its_flag() {
-    let output = program().env("TWEED_MTU", "12").output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("--mtu"), "{}", stderr(&output));
+    for (lines, words) in refused_values::REFUSED {
+        let variables: Vec<_> = lines
+            .lines()
+            .filter_map(|line| line.split_once('='))
+            .collect();
+        let output = agent_with(&variables, "");
+        assert!(!output.status.success(), "{lines}");
+        let error = stderr(&output);
+        assert!(error.contains(words), "{lines}: {error}");
+    }
 }
 
 #[test]

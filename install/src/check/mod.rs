@@ -23,9 +23,10 @@ use std::{io::Write, process::ExitCode};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
+use tweed_planner::config::Backend;
 
 use crate::{error::InstallError, places::PlaceArgs};
-use agent::{AgentArgs, Backend};
+use agent::AgentArgs;
 
 /// Flags of `check`.
 #[derive(Debug, Clone, Args)]
@@ -122,8 +123,8 @@ impl Finding {
 /// error.
 ///
 /// # Errors
-/// The output cannot be written, or the agent's environment file cannot be read, or has a
-/// value that the agent refuses.
+/// The output cannot be written, or the agent's environment file cannot be read, or the agent
+/// does not start with it.
 pub fn run(asked: &CheckArgs, out: &mut dyn Write) -> Result<ExitCode, InstallError> {
     let findings = find(asked)?;
     report::print(&findings, asked.output, out)?;
@@ -135,15 +136,18 @@ fn find(asked: &CheckArgs) -> Result<Vec<Finding>, InstallError> {
     let places = asked.places.resolve()?;
     let environment = asked.places.environment()?;
     let agent = asked.agent.resolve(&environment.text);
-    let agent = agent.map_err(|why| InstallError::Content {
-        path: environment.path,
-        why,
+    let agent = agent.map_err(|why| {
+        let path = environment.path.display();
+        InstallError::Flag(format!(
+            "tweed-agent does not start with its flags, or those in {path}: {why}"
+        ))
     })?;
-    let vxlan = (agent.backend != Backend::Direct).then_some(vxlan::Wanted {
-        vni: agent.vni,
-        port: agent.vxlan_port,
+    let overlay = &agent.overlay;
+    let vxlan = (overlay.backend != Backend::Direct).then_some(vxlan::Wanted {
+        vni: overlay.vni,
+        port: overlay.vxlan_port,
     });
-    let has_direct = agent.backend != Backend::Vxlan;
+    let has_direct = overlay.backend != Backend::Vxlan;
     let checks = [
         ("kernel", vec![kernel::version()]),
         (

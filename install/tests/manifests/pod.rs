@@ -1,7 +1,7 @@
 //! The agent's pod: least rights, and settings that the programs understand.
 
 use serde_json::{Value, json};
-use tweed_core::defaults::{HEALTH_ADDR, METRICS_ADDR};
+use tweed_agent::config::defaults::{HEALTH_ADDR, METRICS_ADDR};
 use tweed_core::paths::DEFAULT_BOOT_ID_FILE;
 
 use crate::files::{objects, pod, read};

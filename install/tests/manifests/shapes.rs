@@ -59,12 +59,12 @@ impl Shape {
         }
         let name = argument.get_value_names().unwrap()[0].as_str();
         match name {
+            "CIDR" if argument.get_id() == "nodeport_addresses" => Self::NodePortsAt,
+            "CIDR" if argument.get_id() == "load_balancer_cidrs" => Self::LoadBalancersIn,
             "VNI" => Self::Number { most: 16_777_215 },
             "PORT" => Self::Number { most: 65_535 },
             "CIDR" if argument.get_value_delimiter().is_some() => Self::Cidrs,
             "CIDR" => Self::Cidr,
-            "WHERE" => Self::NodePortsAt,
-            "WHICH" => Self::LoadBalancersIn,
             "DIR" => Self::Folder,
             "URL" => Self::Url,
             "ADDR:PORT" => Self::Listener,

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::node::Node;
+use crate::refused_values::REFUSED;
 
 /// A machine where nothing is wrong, as far as a namespace can be one.
 const UPLINK: &str = "ip link add eth0 type veth peer name far; ip link set far up
@@ -100,14 +101,12 @@ fn what_the_agent_s_environment_file_says() {
     let parts = ["cannot listen on 198.51.100.1:9116"];
     complains(&node, prepare, &[], "warning port", &parts);
 
-    node.write(environment, "TWEED_VXLAN_PORT=0\n");
-    let error = node.run_after(UPLINK, &["check"]).fails();
-    for part in [
-        environment,
-        "'0' for '--vxlan-port <PORT>'",
-        "does not start",
-    ] {
-        assert!(error.contains(part), "{part} is not in {error}");
+    for (lines, words) in REFUSED {
+        node.write(environment, lines);
+        let error = node.run_after(UPLINK, &["check"]).fails();
+        for part in [environment, words, "does not start"] {
+            assert!(error.contains(part), "{lines}: {part} is not in {error}");
+        }
     }
 }
 

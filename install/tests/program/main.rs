@@ -14,6 +14,8 @@
 #[path = "../../../nft/tests/nft/lab.rs"]
 mod lab;
 mod node;
+#[path = "../../../node-agent/tests/program/refused_values.rs"]
+mod refused_values;
 
 mod check;
 mod displaced;

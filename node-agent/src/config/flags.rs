@@ -1,21 +1,21 @@
 //! The flags, as typed. Their help texts are defined here and nowhere else: a
 //! test compares `docs/agent.md` with them.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Parser, builder::BoolishValueParser, value_parser};
+use clap::{Arg, ArgAction, CommandFactory as _, FromArgMatches as _, Parser};
+use clap::{builder::BoolishValueParser, value_parser};
 use ipnetwork::IpNetwork;
-use tweed_core::defaults::{
-    HEALTH_ADDR, METRICS_ADDR, NFT, SERVICES_HEALTH_ADDR, SERVICES_METRICS_ADDR, VNI, VNI_RANGE,
-    VXLAN_PORT,
-};
-use tweed_core::listen_addr;
 use tweed_core::paths::{
     DEFAULT_BOOT_ID_FILE, DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR,
     DEFAULT_SYSCTL_DIR,
 };
 use tweed_watch::client::Uri;
 
+use super::defaults::{
+    HEALTH_ADDR, METRICS_ADDR, NFT, SERVICES_HEALTH_ADDR, SERVICES_METRICS_ADDR, VNI, VNI_RANGE,
+    VXLAN_PORT,
+};
 use super::parse::{LoadBalancersIn, NodePortsAt};
 use super::{
     Backend, ConntrackLimits, ExternalIps, Family, LogFormat, Masquerade, MasqueradeIpv6,
@@ -120,32 +120,32 @@ pub struct Flags {
 
     /// How source ports are chosen for packets from pods to addresses outside
     /// the cluster, which leave with the node's address
-    #[arg(long, env = "TWEED_MASQUERADE", value_name = "PORTS",
+    #[arg(long, env = "TWEED_MASQUERADE", value_name = "MODE",
           value_parser = choice::<Masquerade>(), default_value = "random-fully",
           help_heading = "Masquerading")]
     pub masquerade: Masquerade,
 
     /// Whether that holds for the IPv6 addresses of pods too
-    #[arg(long, env = "TWEED_MASQUERADE_IPV6", value_name = "WHEN",
+    #[arg(long, env = "TWEED_MASQUERADE_IPV6", value_name = "auto|on|off",
           value_parser = choice::<MasqueradeIpv6>(), default_value = "auto",
           help_heading = "Masquerading")]
     pub masquerade_ipv6: MasqueradeIpv6,
 
     /// Whether packets from pods to other nodes leave with the node's address
     /// too
-    #[arg(long, env = "TWEED_MASQUERADE_NODES", value_name = "WHEN",
+    #[arg(long, env = "TWEED_MASQUERADE_NODES", value_name = "auto|on|off",
           value_parser = choice::<MasqueradeNodes>(), default_value = "auto",
           help_heading = "Masquerading")]
     pub masquerade_nodes: MasqueradeNodes,
 
     /// Whether NetworkPolicies and ClusterNetworkPolicies are enforced
-    #[arg(long, env = "TWEED_POLICY", value_name = "WHETHER",
+    #[arg(long, env = "TWEED_POLICY", value_name = "on|off",
           value_parser = choice::<Policy>(), default_value = "on", help_heading = "Policy")]
     pub policy: Policy,
 
     /// Whether packets that a policy drops are logged, with a limited rate, by
     /// nflog
-    #[arg(long, env = "TWEED_POLICY_LOG", value_name = "WHETHER",
+    #[arg(long, env = "TWEED_POLICY_LOG", value_name = "on|off",
           value_parser = choice::<PolicyLog>(), default_value = "off", help_heading = "Policy")]
     pub policy_log: PolicyLog,
 
@@ -157,35 +157,35 @@ pub struct Flags {
     pub policy_wait: Duration,
 
     /// Whether Services are served: then this cluster needs no kube-proxy
-    #[arg(long, env = "TWEED_SERVICES", value_name = "WHETHER",
+    #[arg(long, env = "TWEED_SERVICES", value_name = "on|off",
           value_parser = choice::<Services>(), default_value = "off", help_heading = "Services")]
     pub services: Services,
 
     /// At which of the node's addresses node ports are: primary (the first
     /// address of each family in the Node object), all, or those in a CIDR;
     /// several are separated by a comma
-    #[arg(long, env = "TWEED_NODEPORT_ADDRESSES", value_name = "WHERE",
+    #[arg(long, env = "TWEED_NODEPORT_ADDRESSES", value_name = "CIDR",
           value_parser = parse::node_ports_at, value_delimiter = ',',
           default_value = "primary", help_heading = "Services")]
     pub nodeport_addresses: Vec<NodePortsAt>,
 
     /// Whether the externalIPs of Services are served: whoever may write a
     /// Service can then take the traffic to any address (CVE-2020-8554)
-    #[arg(long, env = "TWEED_EXTERNAL_IPS", value_name = "WHETHER",
+    #[arg(long, env = "TWEED_EXTERNAL_IPS", value_name = "on|off",
           value_parser = choice::<ExternalIps>(), default_value = "off",
           help_heading = "Services")]
     pub external_ips: ExternalIps,
 
     /// Which load balancers' addresses (status.loadBalancer of Services) are served:
     /// all, or those in a CIDR; several are separated by a comma
-    #[arg(long, env = "TWEED_LOAD_BALANCER_CIDRS", value_name = "WHICH",
+    #[arg(long, env = "TWEED_LOAD_BALANCER_CIDRS", value_name = "CIDR",
           value_parser = parse::load_balancers_in, value_delimiter = ',',
           default_value = "all", help_heading = "Services")]
     pub load_balancer_cidrs: Vec<LoadBalancersIn>,
 
     /// Whether, with --services on, the limits and timeouts of conntrack are set:
     /// the sysctls net.netfilter.nf_conntrack_*
-    #[arg(long, env = "TWEED_CONNTRACK_LIMITS", value_name = "WHETHER",
+    #[arg(long, env = "TWEED_CONNTRACK_LIMITS", value_name = "on|off",
           value_parser = choice::<ConntrackLimits>(), default_value = "on",
           help_heading = "Services")]
     pub conntrack_limits: ConntrackLimits,
@@ -193,14 +193,14 @@ pub struct Flags {
     /// Address on which load balancers ask for this node's /healthz; [::] is every
     /// address of both families
     #[arg(long, env = "TWEED_SERVICES_HEALTH_ADDR", value_name = "ADDR:PORT",
-          value_parser = listen_addr::parse, default_value_t = SERVICES_HEALTH_ADDR,
+          value_parser = parse::listen_addr, default_value_t = SERVICES_HEALTH_ADDR,
           help_heading = "Services")]
     pub services_health_addr: SocketAddr,
 
     /// Address on which metrics are served under kube-proxy's names, for who
     /// collects them there; --metrics-addr has them too
     #[arg(long, env = "TWEED_SERVICES_METRICS_ADDR", value_name = "ADDR:PORT",
-          value_parser = listen_addr::parse, default_value_t = SERVICES_METRICS_ADDR,
+          value_parser = parse::listen_addr, default_value_t = SERVICES_METRICS_ADDR,
           help_heading = "Services")]
     pub services_metrics_addr: SocketAddr,
 
@@ -242,12 +242,12 @@ pub struct Flags {
     /// Address on which /metrics, /healthz and /readyz are served; an IPv6
     /// address may be written with or without brackets
     #[arg(long, env = "TWEED_METRICS_ADDR", value_name = "ADDR:PORT",
-          value_parser = listen_addr::parse, default_value_t = METRICS_ADDR,
+          value_parser = parse::listen_addr, default_value_t = METRICS_ADDR,
           help_heading = "Running")]
     pub metrics_addr: SocketAddr,
 
     /// Who may read what --metrics-addr serves
-    #[arg(long, env = "TWEED_METRICS_AUTH", value_name = "HOW",
+    #[arg(long, env = "TWEED_METRICS_AUTH", value_name = "MODE",
           value_parser = choice::<MetricsAuth>(), default_value = "none",
           help_heading = "Running")]
     pub metrics_auth: MetricsAuth,
@@ -255,7 +255,7 @@ pub struct Flags {
     /// Address on which /healthz and /readyz are served for probes, apart from
     /// the connections to --metrics-addr: a loopback address keeps others away
     #[arg(long, env = "TWEED_HEALTH_ADDR", value_name = "ADDR:PORT",
-          value_parser = listen_addr::parse, default_value_t = HEALTH_ADDR,
+          value_parser = parse::listen_addr, default_value_t = HEALTH_ADDR,
           help_heading = "Running")]
     pub health_addr: SocketAddr,
 
@@ -278,6 +278,32 @@ pub struct Flags {
 }
 
 impl Flags {
+    /// The flags that values stand for, as the agent reads them from its environment; that of
+    /// the calling process has no part in it.
+    ///
+    /// # Errors
+    /// What the agent refuses.
+    pub fn of_values(value: impl Fn(&Arg) -> Option<OsString>) -> Result<Self, clap::Error> {
+        let command = Self::command().no_binary_name(true);
+        let typed: Vec<OsString> = command
+            .get_arguments()
+            .filter_map(|flag| {
+                let mut typed = OsString::from(format!("--{}=", flag.get_long()?));
+                typed.push(value(flag)?);
+                Some(typed)
+            })
+            .collect();
+        let command = command.mut_args(|flag| {
+            let flag = flag.env(None::<&'static str>);
+            // In the environment a switch has a value too.
+            if matches!(flag.get_action(), ArgAction::SetTrue) {
+                return flag.action(ArgAction::Set).default_value("false");
+            }
+            flag
+        });
+        Self::from_arg_matches(&command.try_get_matches_from(typed)?)
+    }
+
     /// What the program is, for `--help`.
     pub const ABOUT: &str = ABOUT;
     /// What follows the flags in `--help`.

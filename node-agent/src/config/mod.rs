@@ -5,6 +5,7 @@
 //! default has a value; the rest of the agent sees nothing else.
 
 mod choices;
+pub mod defaults;
 mod flags;
 mod parse;
 mod resolve;

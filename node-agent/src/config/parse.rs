@@ -1,6 +1,7 @@
 //! Parsers for the values of flags. Each error says what is allowed; clap prints
 //! the flag and the value before it.
 
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ const NOT_CIDR: &str =
     "not a CIDR; allowed is an address, '/' and a prefix length, as in 10.244.0.0/16";
 const NOT_NODE_NAME: &str = "not a node name; allowed are lower-case letters, digits, '-' and '.', at most 253 bytes, the first and the last a letter or a digit";
 const NOT_API_SERVER: &str = "not the URL of an API server; allowed is https://, a host or an address (IPv6 in brackets), and a port, as in https://192.0.2.10:6443";
+const NOT_LISTEN_ADDR: &str =
+    "not an address and a port; allowed is 192.0.2.7:9116, [2001:db8::7]:9116 or 2001:db8::7:9116";
 const NOT_WAIT: &str = "not a time to wait; allowed is 0 to 60s, such as 2s or 500ms";
 const NOT_ABSOLUTE: &str = "not an absolute path; the CNI plugin runs in another working directory";
 
@@ -103,6 +106,17 @@ pub(super) fn api_server(text: &str) -> Result<Uri, &'static str> {
             && url.query().is_none()
     };
     text.parse().ok().filter(whole).ok_or(NOT_API_SERVER)
+}
+
+/// An address and a port. The text before the last colon is the address, so that
+/// the same template `<address>:9116` works for both families.
+pub(super) fn listen_addr(text: &str) -> Result<SocketAddr, &'static str> {
+    let without_brackets = || {
+        let (ip, port) = text.rsplit_once(':')?;
+        Some((ip.parse::<Ipv6Addr>().ok()?, port.parse::<u16>().ok()?).into())
+    };
+    let addr = text.parse().ok().or_else(without_brackets);
+    addr.ok_or(NOT_LISTEN_ADDR)
 }
 
 /// A time that an ADD may wait: a number and its unit, or 0.

@@ -1,5 +1,4 @@
-//! Defaults of flags that more than one program has: `tweed-install check`
-//! looks at what the agent will use. Default folders are in [`crate::paths`].
+//! Defaults of flags. Default folders are in [`tweed_core::paths`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
