@@ -1,33 +1,26 @@
-//! Medians, their intervals of confidence, percentiles, and the order of turns.
+//! Medians, percentiles, and the order of turns.
 //! Pure.
 
 use std::time::Duration;
 
-/// The middle of some numbers, and where the true middle lies.
+/// The middle of some numbers, and the range of their middle half.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Interval {
+pub struct Spread {
     /// The median.
     pub median: f64,
-    /// The lower end.
+    /// The lower quartile.
     pub low: f64,
-    /// The upper end.
+    /// The upper quartile.
     pub high: f64,
 }
 
-impl Interval {
-    /// The median of `samples`, and where the true median lies with at least 95 %
-    /// confidence: from the `k`th lowest to the `k`th highest, with the largest
-    /// `k` that the sign test allows. It assumes only that the numbers do not
-    /// depend on each other. Fewer than six numbers give no such confidence: then
-    /// it is the range from the lowest to the highest.
+impl Spread {
+    /// None of no numbers.
     pub fn of(samples: &[f64]) -> Option<Self> {
-        let mut sorted = samples.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let skipped = ranks_to_skip(sorted.len());
         Some(Self {
-            median: percentile(&sorted, 0.5)?,
-            low: *sorted.get(skipped)?,
-            high: *sorted.get(sorted.len().checked_sub(skipped + 1)?)?,
+            median: percentile(samples, 0.5)?,
+            low: percentile(samples, 0.25)?,
+            high: percentile(samples, 0.75)?,
         })
     }
 
@@ -38,31 +31,21 @@ impl Interval {
     }
 }
 
-/// How many of `count` sorted numbers are left out at each end of the interval:
-/// so many that fewer of `count` tossed coins show heads with a probability of at
-/// most 2.5 %.
-fn ranks_to_skip(count: usize) -> usize {
-    const ONE_SIDE: f64 = 0.025;
-    let mut exactly = 0.5_f64.powf(count as f64);
-    let mut at_most = 0.0;
-    for heads in 0..count / 2 {
-        at_most += exactly;
-        if at_most > ONE_SIDE {
-            return heads.saturating_sub(1);
-        }
-        exactly *= (count - heads) as f64 / (heads + 1) as f64;
-    }
-    0
-}
-
-/// The value below which `share` of the sorted numbers are, by linear
-/// interpolation between the two nearest ranks.
-pub fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
+/// The value below which `share` of the numbers are, by linear interpolation between the
+/// two nearest ranks.
+pub fn percentile(numbers: &[f64], share: f64) -> Option<f64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
     let last = sorted.len().checked_sub(1)?;
     let place = share * last as f64;
     let (below, above) = (place.floor() as usize, place.ceil() as usize);
     let (low, high) = (sorted.get(below)?, sorted.get(above)?);
     Some(low + (high - low) * (place - below as f64))
+}
+
+/// The middle of some numbers; nothing of none.
+pub fn median(numbers: &[f64]) -> f64 {
+    percentile(numbers, 0.5).unwrap_or_default()
 }
 
 /// The order in which `count` subjects take their turns in a round: each round
@@ -89,33 +72,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_has_the_ranks_of_the_sign_test() {
-        for (count, ranks) in [
-            (1, 0),
-            (5, 0),
-            (6, 0),
-            (8, 0),
-            (9, 1),
-            (15, 3),
-            (20, 5),
-            (25, 7),
-        ] {
-            assert_eq!(ranks_to_skip(count), ranks, "{count}");
-        }
-        // In any order.
-        let samples: Vec<f64> = (1..=20).rev().map(f64::from).collect();
-        let interval = Interval::of(&samples).unwrap();
-        assert_eq!(
-            (interval.low, interval.median, interval.high),
-            (6.0, 10.5, 15.0)
-        );
-        assert_eq!(Interval::of(&[]), None);
+    fn a_spread_has_the_quartiles_of_numbers_in_any_order() {
+        let spread = Spread::of(&[5.0, 1.0, 4.0, 2.0, 3.0]).unwrap();
+        assert_eq!((spread.low, spread.median, spread.high), (2.0, 3.0, 4.0));
+        assert_eq!(Spread::of(&[]), None);
     }
 
     #[test]
     fn ratios_are_taken_within_a_round() {
         // The machine was half as fast in the second round.
-        let ratio = Interval::of_ratios(&[10.0, 20.0], &[2.0, 4.0]).unwrap();
+        let ratio = Spread::of_ratios(&[10.0, 20.0], &[2.0, 4.0]).unwrap();
         assert_eq!((ratio.low, ratio.median, ratio.high), (5.0, 5.0, 5.0));
     }
 

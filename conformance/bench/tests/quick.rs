@@ -6,6 +6,7 @@
     reason = "clippy knows tests by their attribute, not their helpers"
 )]
 
+use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -13,13 +14,21 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tweed_lab::{Programs, existing_labs, wait_until};
 
+/// Maximum growth of an agent's peak memory with 1,000 Nodes, in MiB.
+const MAX_THOUSAND_NODES: f64 = 20.0;
+
 fn bench() -> Command {
     Command::new(Programs::find().unwrap().own("tweed-bench").unwrap())
 }
 
-/// Runs a verb with `arguments`, and gives its tables as rows of cells, each with
-/// the heading that it stands under.
-fn tables(verb: &str, arguments: &[&str]) -> Vec<(String, Vec<String>)> {
+/// A table of Markdown: the names of its columns, and each row's name and cells.
+struct Table {
+    columns: Vec<String>,
+    rows: Vec<(String, Vec<String>)>,
+}
+
+/// Runs a verb with `arguments`, and gives its tables by their headings.
+fn tables(verb: &str, arguments: &[&str]) -> BTreeMap<String, Table> {
     let folder = tempfile::tempdir().unwrap();
     let output = bench()
         .args([verb, "--quick", "--out"])
@@ -32,56 +41,74 @@ fn tables(verb: &str, arguments: &[&str]) -> Vec<(String, Vec<String>)> {
     let text = std::fs::read_to_string(file).unwrap();
     assert!(!text.contains("NaN"), "{text}");
     assert!(String::from_utf8_lossy(&output.stdout).contains(&text));
-    let mut heading = String::new();
-    let mut rows = Vec::new();
-    for line in text.lines() {
-        if let Some(title) = line.strip_prefix("## ") {
-            title.clone_into(&mut heading);
-        } else if let Some(cells) = line.strip_prefix('|') {
-            let cells = cells.strip_suffix('|').unwrap_or_else(|| panic!("{line}"));
-            let cells: Vec<String> = cells
-                .split('|')
-                .map(|cell| cell.trim().to_owned())
-                .collect();
-            if cells.get(1).is_some_and(|cell| cell.starts_with("--")) {
-                continue;
-            }
-            rows.push((heading.clone(), cells));
-        }
-    }
-    rows
+    let parts = text.split("\n## ").skip(1);
+    let table = |part: &str| {
+        let (heading, table) = part.split_once('\n').unwrap();
+        (heading.to_owned(), Table::read(table))
+    };
+    parts.map(table).collect()
 }
 
-/// The rows under a heading, the first of which names the columns.
-fn rows<'a>(tables: &'a [(String, Vec<String>)], heading: &str) -> Vec<&'a [String]> {
-    let rows: Vec<&[String]> = tables
-        .iter()
-        .filter(|(own, _)| own == heading)
-        .map(|(_, cells)| cells.as_slice())
-        .collect();
-    let columns = rows
-        .first()
-        .unwrap_or_else(|| panic!("no {heading} in {tables:?}"));
-    for row in &rows {
-        assert_eq!(row.len(), columns.len(), "{row:?}");
+impl Table {
+    fn read(text: &str) -> Self {
+        let lines = text.lines().filter_map(|line| line.strip_prefix("| "));
+        let mut rows = lines.map(|line| {
+            let cells = line.strip_suffix(" |").unwrap().split(" | ");
+            let mut cells = cells.map(|cell| cell.trim_matches(['|', ' ']).to_owned());
+            (cells.next().unwrap(), cells.collect::<Vec<_>>())
+        });
+        // The first cell of the head is empty: `| | tweed | …`.
+        let (first, others) = rows.next().unwrap();
+        let columns = [vec![first], others].concat();
+        let rows: Vec<_> = rows.collect();
+        for (name, cells) in &rows {
+            assert_eq!(cells.len(), columns.len(), "{name}: {cells:?}");
+        }
+        Self { columns, rows }
     }
-    rows
+
+    /// The cells of a row, in the order of the columns.
+    fn row(&self, name: &str) -> &[String] {
+        let row = self.rows.iter().find(|(own, _)| own == name);
+        let (_, cells) = row.unwrap_or_else(|| panic!("no {name} in {:?}", self.rows));
+        cells
+    }
+
+    /// Asserts that these rows have numbers in these columns and in no other ones. A time may
+    /// be so short that it is rounded to 0, for one of the processor counts in ticks; an amount
+    /// may not.
+    #[track_caller]
+    fn assert_measured(&self, rows: &[&str], columns: &[&str]) {
+        for name in rows {
+            let is_amount = [", KiB", ", MiB", "/s"]
+                .iter()
+                .any(|unit| name.ends_with(unit));
+            for (column, cell) in self.columns.iter().zip(self.row(name)) {
+                if columns.contains(&column.as_str()) {
+                    let number = number(cell);
+                    assert!(number.is_finite(), "{name}, {column}: {cell}");
+                    assert!(number > 0.0 || !is_amount, "{name}, {column}: {cell}");
+                } else {
+                    assert_eq!(cell, "–", "{name}, {column}");
+                }
+            }
+        }
+    }
+
+    /// Asserts that every row has numbers in every column.
+    #[track_caller]
+    fn assert_whole(&self, rows: usize, columns: &[&str]) {
+        assert_eq!(self.columns, columns);
+        assert_eq!(self.rows.len(), rows, "{:?}", self.rows);
+        let names: Vec<&str> = self.rows.iter().map(|(name, _)| name.as_str()).collect();
+        self.assert_measured(&names, columns);
+    }
 }
 
 /// The number that a cell begins with.
 fn number(cell: &str) -> f64 {
     let end = cell.find([' ', ',']).unwrap_or(cell.len());
     cell[..end].parse().unwrap_or_else(|_| panic!("{cell}"))
-}
-
-/// Whether the cells of the row `what` are numbers. A time may be so short that it is
-/// rounded to 0, for one of the processor counts in ticks; an amount may not.
-fn are_measured(what: &str, cells: &[String]) -> bool {
-    let is_amount = [", KiB", ", MiB", "/s", " a second"]
-        .iter()
-        .any(|unit| what.ends_with(unit));
-    let mut numbers = cells.iter().map(|cell| number(cell));
-    numbers.all(|number| number.is_finite() && (number > 0.0 || !is_amount))
 }
 
 /// The folder of the programs under test: another build of tweed, that is the same.
@@ -91,140 +118,75 @@ fn before() -> String {
 }
 
 #[test]
-fn attach_measures_every_subject_and_now_beside_before() {
+fn attach_measures_every_subject_and_another_build() {
     let tables = tables("attach", &["--before", &before()]);
-    let calls = rows(&tables, "ADD and DEL");
-    let subjects = [
-        "",
-        "tweed",
-        "before",
-        "ptp + host-local",
-        "flannel's chain",
-        "floor",
-    ];
-    assert_eq!(
-        calls[0]
-            .iter()
-            .map(|cell| cell.trim_matches('|').trim())
-            .collect::<Vec<_>>(),
-        subjects
-    );
+    let subjects = ["tweed", "before", "ptp + host-local", "flannel's chain"];
     // ADD and DEL, one and two at once, on an empty node and beside two pods.
-    assert_eq!(calls.len(), 1 + 8);
-    for row in &calls[1..] {
-        assert!(are_measured(&row[0], &row[1..]), "{row:?}");
-    }
-    let footprint = rows(
-        &tables,
-        "Size and start of the plugin, and what a DEL leaves",
-    );
-    assert_eq!(footprint.len(), 1 + 4 + 2);
-    for row in &footprint[1..] {
-        // The floor is no plugin.
-        assert!(are_measured(&row[0], &row[1..5]), "{row:?}");
-        assert_eq!(row[5], "–", "{row:?}");
-    }
-    let pairs = rows(&tables, "Now beside before");
-    assert_eq!(pairs.len(), 1 + 8 + 4 + 2);
-    let size = pairs
-        .iter()
-        .find(|row| row[0] == "the program, KiB")
-        .unwrap();
-    assert_eq!(size[3], "1.00", "the same program");
+    tables["ADD and DEL"].assert_whole(8, &subjects);
+    let footprint = &tables["Size and start of the plugin, and what a DEL leaves"];
+    footprint.assert_whole(4 + 2, &subjects);
+    let size = &footprint.row("the program, KiB")[1];
+    assert!(size.ends_with("× 1.00"), "the same program: {size}");
 }
 
 #[test]
-fn carry_measures_every_load_over_every_network_and_with_every_rule() {
+fn carry_measures_every_load_over_every_network() {
     let tables = tables("carry", &[]);
-    for (heading, columns) in [("From node to node", 7), ("On one node", 6)] {
-        let loads = rows(&tables, heading);
-        assert_eq!(loads[0].len(), columns);
-        assert_eq!(loads.len(), 1 + 6, "rate and CPU of three loads");
-        for row in &loads[1..] {
+    let across = ["tweed", "VXLAN made by hand", "no overlay, node to node"];
+    for (heading, columns) in [
+        ("From node to node", &across[..]),
+        ("On one node", &["tweed", "ptp, no rules"]),
+    ] {
+        let loads = &tables[heading];
+        assert_eq!(loads.columns, columns);
+        assert_eq!(loads.rows.len(), 6, "rate and CPU of three loads");
+        for (name, _) in &loads.rows {
             // Requests take seconds, and are sent over one network only.
-            let all = if row[0].contains("request") {
-                2
-            } else {
-                columns
-            };
-            assert!(are_measured(&row[0], &row[1..all]), "{row:?}");
+            let is_request = name.contains("request");
+            loads.assert_measured(&[name], if is_request { &columns[..1] } else { columns });
         }
     }
 }
 
 #[test]
-fn converge_measures_every_agent_and_now_beside_before() {
+fn converge_measures_every_agent_and_memory_grows_little_with_nodes() {
     let tables = tables("converge", &["--before", &before()]);
-    let nodes = rows(&tables, "40 Nodes");
-    let has_peer = Programs::find().unwrap().tool("flanneld").is_ok();
-    assert_eq!(nodes[0].len(), 4 + usize::from(has_peer));
-    let named = |name: &str| {
-        let row = nodes.iter().find(|row| row[0] == name);
-        *row.unwrap_or_else(|| panic!("no {name} in {nodes:?}"))
-    };
-    for name in [
-        "start to the last route, ms",
-        "one Node's route, p50, ms",
-        "one Node's route, p99, ms",
-    ] {
-        let row = named(name);
-        assert!(are_measured(&row[0], &row[1..]), "{row:?}");
+    let mut agents = vec!["tweed", "before"];
+    if Programs::find().unwrap().tool("flanneld").is_ok() {
+        agents.push("flanneld");
     }
-    // By hand there is no agent.
+    for heading in ["40 Nodes", "1000 Nodes"] {
+        let nodes = &tables[heading];
+        assert_eq!(nodes.columns, agents);
+        let of_all = [
+            "start to the last route, ms",
+            "CPU of the start, ms",
+            "peak memory of the start, MiB",
+            "one Node's route, p50, ms",
+            "one Node's route, p99, ms",
+            "CPU for a Node that joins and leaves, ms",
+            "CPU of a heartbeat, ms",
+            "peak memory of a restart, MiB",
+        ];
+        nodes.assert_measured(&of_all, &agents);
+        let of_tweed = [
+            "start to the last route, JSON, ms",
+            "peak memory of the start, JSON, MiB",
+        ];
+        nodes.assert_measured(&of_tweed, &agents[..2]);
+        assert_eq!(nodes.rows.len(), of_all.len() + of_tweed.len());
+    }
+    // Unlike times it depends neither on the machine nor on what else runs. The programs
+    // themselves are in both.
     for name in [
-        "CPU of the start, ms",
         "peak memory of the start, MiB",
-        "CPU for a Node that joins and leaves, ms",
-        "CPU of a heartbeat, ms",
+        "peak memory of a restart, MiB",
     ] {
-        let (hand, agents) = named(name).split_last().unwrap();
-        assert_eq!(hand, "–", "{name}");
-        assert!(are_measured(name, &agents[1..]), "{agents:?}");
-    }
-    // tweed alone.
-    for name in [
-        "start to the last route, JSON, ms",
-        "peak memory of the start, JSON, MiB",
-    ] {
-        let row = named(name);
-        assert!(are_measured(&row[0], &row[1..3]), "{row:?}");
-    }
-    assert_eq!(rows(&tables, "Now beside before").len(), nodes.len());
-}
-
-#[test]
-fn scale_measures_every_size_and_counts_requests() {
-    let tables = tables("scale", &[]);
-    let sizes = ["", "3", "6", "9", "12", "15"];
-    let work = rows(&tables, "By the number of Nodes");
-    assert_eq!(work[0], sizes);
-    assert_eq!(work.len(), 1 + 13);
-    for row in &work[1..] {
-        assert!(are_measured(&row[0], &row[1..]), "{row:?}");
-    }
-    let asked = rows(&tables, "What one agent asks its API server for");
-    assert_eq!(asked[0], sizes);
-    let named = |name: &str| {
-        let row = asked.iter().find(|row| row[0] == name);
-        *row.unwrap_or_else(|| panic!("no {name} in {asked:?}"))
-    };
-    // Fewer Nodes than a page holds, so everything is asked for once.
-    for name in [
-        "start: pages of the list of Nodes",
-        "start: watches of Nodes",
-    ] {
+        let [few, many] = ["40 Nodes", "1000 Nodes"].map(|of| number(&tables[of].row(name)[0]));
+        let grown = many - few;
         assert!(
-            named(name)[1..].iter().all(|cell| number(cell) == 1.0),
-            "{asked:?}"
-        );
-    }
-    for name in [
-        "start: bytes of all answers, MB",
-        "a minute: bytes of these, MB",
-    ] {
-        assert!(
-            named(name)[1..].iter().all(|cell| number(cell) > 0.0),
-            "{asked:?}"
+            grown < MAX_THOUSAND_NODES,
+            "{name}: {grown} for 1,000 Nodes"
         );
     }
 }
@@ -293,65 +255,39 @@ fn policies_are_loaded_changed_and_paid_for() {
         engines.push("kube-router");
     }
     let everyone = [&engines[..], &["without policies"]].concat();
-    for size in [
-        "2 policies, 5 pods",
-        "4 policies, 10 pods",
-        "6 policies, 20 pods",
-    ] {
-        let rows = rows(&tables, size);
-        let subjects = ["", "tweed", "kube-router", "without policies"];
-        assert_eq!(rows[0], subjects);
-        for (name, measured) in [
-            ("start to in force, ms", &engines[..]),
-            ("a peer goes, event to packet, p99, ms", &engines[..]),
-            ("a policy comes, event to packet, p50, ms", &engines[..]),
-            ("a new pod is open to all for, p50, ms", &engines[..]),
-            ("peak memory, MiB", &engines[..]),
-            ("packet of a new flow, ns", &everyone[..]),
-            ("packet of a new flow ÷ without policies", &engines[..]),
-            ("ADD, p99, ms", &["tweed", "without policies"]),
-            ("ADD, p99 ÷ without policies", &["tweed"]),
-        ] {
-            let row = rows.iter().find(|row| row[0] == name);
-            let row = row.unwrap_or_else(|| panic!("no {name} in {rows:?}"));
-            for (subject, cell) in subjects.iter().zip(*row).skip(1) {
-                match measured.contains(subject) {
-                    true => assert!(are_measured(name, std::slice::from_ref(cell)), "{row:?}"),
-                    false => assert_eq!(cell, "–", "{row:?}"),
-                }
-            }
-        }
-        // The rest is noise at this size, but it is there.
-        let row = rows.iter().find(|row| row[0] == "kernel memory of it, MiB");
-        assert!(number(&row.unwrap()[1]).is_finite());
+    assert_eq!(tables.len(), 3, "sizes");
+    for table in tables.values() {
+        assert_eq!(table.columns, ["tweed", "kube-router", "without policies"]);
+        let of_engines = [
+            "start to in force, ms",
+            "a peer goes, event to packet, p99, ms",
+            "a policy comes, event to packet, p50, ms",
+            "a new pod is open to all for, p50, ms",
+            "peak memory, MiB",
+        ];
+        table.assert_measured(&of_engines, &engines);
+        table.assert_measured(&["packet of a new flow, ns"], &everyone);
+        let adds = ["ADD, p99, ms", "ADD of a new workload, p50, ms"];
+        table.assert_measured(&adds, &["tweed", "without policies"]);
     }
 }
 
 #[test]
 fn services_are_loaded_changed_and_paid_for() {
     let tables = tables("services", &[]);
-    let rows = rows(&tables, "1 Services");
-    let column = |name: &str| {
-        let column = rows[0].iter().position(|subject| subject == name);
-        column.unwrap_or_else(|| panic!("no {name} in {:?}", rows[0]))
-    };
-    // kube-proxy is there only if the end-to-end tests have built it.
-    let proxies = [column("tweed")];
-    let everyone = ["tweed", "one DNAT rule", "without Services"].map(column);
-    for (name, columns) in [
-        ("start to the first packet, ms", &proxies[..]),
-        ("an endpoint comes, event to packet, p50, ms", &proxies[..]),
-        ("an endpoint goes, event to packet, p50, ms", &proxies[..]),
-        (
-            "an endpoint goes, with its UDP flows, event to packet, p50, ms",
-            &proxies[..],
-        ),
-        ("packet of a new flow, ns", &everyone[..]),
-        ("connections a second", &everyone[..]),
-    ] {
-        let row = rows.iter().find(|row| row[0] == name);
-        let row = row.unwrap_or_else(|| panic!("no {name} in {rows:?}"));
-        let cells: Vec<String> = columns.iter().map(|column| row[*column].clone()).collect();
-        assert!(are_measured(name, &cells), "{row:?}");
-    }
+    let table = &tables["2 Services"];
+    // kube-proxy is left out above the smallest size.
+    let of_tweed = [
+        "start to the first packet, ms",
+        "an endpoint comes, event to packet, p50, ms",
+        "an endpoint goes, event to packet, p50, ms",
+        "an endpoint goes, with its UDP flows, event to packet, p50, ms",
+        "peak memory, MiB",
+    ];
+    table.assert_measured(&of_tweed, &["tweed"]);
+    let packets = [
+        "packet of a new flow, ns",
+        "packet of an established flow, ns",
+    ];
+    table.assert_measured(&packets, &["tweed", "without Services"]);
 }

@@ -9,12 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 /// A call, ready to be made.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Call {
     /// The program.
     pub program: PathBuf,
-    /// Its arguments; plugins have none.
-    pub arguments: Vec<String>,
     /// All of its environment.
     pub environment: Vec<(&'static str, String)>,
     /// What it reads.
@@ -28,7 +26,6 @@ impl Call {
     pub fn make(&self) -> anyhow::Result<Vec<u8>> {
         let name = || self.program.display().to_string();
         let mut child = Command::new(&self.program)
-            .args(&self.arguments)
             .env_clear()
             .envs(self.environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::piped())

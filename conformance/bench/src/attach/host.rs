@@ -16,9 +16,6 @@ use super::subject::{Subject, Verb};
 const REMOVED_WITHIN: Duration = Duration::from_secs(60);
 /// Pods that are attached at once while the node is filled.
 const FILL_BURST: usize = 8;
-/// The group in which a DEL of tweed's, and of the floor's, leaves a link to be
-/// deleted later.
-const LEAVING_GROUP: u32 = 117;
 
 /// A subject on its node.
 pub struct Host<'a> {
@@ -63,8 +60,8 @@ impl<'a> Host<'a> {
             links: BTreeSet::new(),
         };
         let pods: Vec<&Pod> = host.pods.iter().collect();
-        for (chunk, pods) in pods.chunks(FILL_BURST).enumerate() {
-            host.burst(Verb::Add, pods, chunk * FILL_BURST, &[])?;
+        for pods in pods.chunks(FILL_BURST) {
+            host.burst(Verb::Add, pods, &[])?;
         }
         host.links = host.links()?;
         Ok(host)
@@ -72,28 +69,22 @@ impl<'a> Host<'a> {
 
     /// ADD for all `pods` at once.
     pub fn add(&self, pods: &[&Pod]) -> anyhow::Result<Burst> {
-        self.burst(Verb::Add, pods, self.pods.len(), &[])
+        self.burst(Verb::Add, pods, &[])
     }
 
     /// DEL for all `pods` at once, given what their ADD answered.
     pub fn del(&self, pods: &[&Pod], added: &Burst) -> anyhow::Result<Burst> {
-        self.burst(Verb::Del, pods, self.pods.len(), &added.answers)
+        self.burst(Verb::Del, pods, &added.answers)
     }
 
-    fn burst(
-        &self,
-        verb: Verb,
-        pods: &[&Pod],
-        first: usize,
-        added: &[Vec<u8>],
-    ) -> anyhow::Result<Burst> {
+    fn burst(&self, verb: Verb, pods: &[&Pod], added: &[Vec<u8>]) -> anyhow::Result<Burst> {
         let place = (&self.node, self.state.as_path());
         let chains = pods
             .iter()
             .enumerate()
             .map(|(at, pod)| {
                 let added = added.get(at).map_or(&[][..], Vec::as_slice);
-                self.subject.calls(verb, place, (pod, first + at), added)
+                self.subject.calls(verb, place, pod, added)
             })
             .collect::<anyhow::Result<Vec<_>>>()?;
         self.node
@@ -114,11 +105,6 @@ impl<'a> Host<'a> {
     /// gives how long that took.
     pub fn wait_removed(&self) -> anyhow::Result<Duration> {
         let start = Instant::now();
-        if !self.subject.is_plugin() {
-            // The floor leaves its links to others.
-            let netns = self.node.netns();
-            netns.ip([format!("link del group {LEAVING_GROUP}")])?;
-        }
         loop {
             let now = self.links()?;
             let more: Vec<&String> = now.difference(&self.links).collect();

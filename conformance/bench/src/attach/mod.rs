@@ -25,7 +25,7 @@ use subject::Subject;
 /// Before each sample. The kernel frees a deleted link for some time after the request
 /// has returned; whoever came next would pay for that of the subject before.
 const SETTLE: Duration = Duration::from_millis(50);
-/// Fewer rounds give no interval of 95 %.
+/// Fewer rounds say little of how values spread.
 const LEAST_ROUNDS: usize = 6;
 
 /// Measures all of it.
@@ -38,12 +38,12 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
          the start of the first call to the end of the last, divided by their number."
     );
     let mut report = Report::new("attach", out, &how);
-    let columns = || subjects.iter().map(|subject| subject.name);
+    let columns: Vec<_> = subjects.iter().map(|subject| subject.name).collect();
     report.tables = vec![
-        Table::new("ADD and DEL", columns()),
+        Table::new("ADD and DEL", &columns),
         Table::new(
             "Size and start of the plugin, and what a DEL leaves",
-            columns(),
+            &columns,
         ),
     ];
     let most = at_once.iter().copied().max().unwrap_or(1);
@@ -71,10 +71,8 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
                 }
                 report.tables[0].record(&format!("ADD, {case}"), at, sample.add);
                 report.tables[0].record(&format!("DEL, {case}"), at, sample.del);
-                if hosts[at].subject.is_plugin() {
-                    let row = format!("until links are gone after DEL, {case}");
-                    report.tables[1].record(&row, at, sample.removed);
-                }
+                let row = format!("until links are gone after DEL, {case}");
+                report.tables[1].record(&row, at, sample.removed);
             }
             report.save()?;
         }
@@ -125,7 +123,7 @@ fn sample(host: &Host<'_>, pods: &[&Pod]) -> anyhow::Result<Sample> {
 
 fn footprint(hosts: &[Host<'_>], rounds: usize, table: &mut Table) -> anyhow::Result<()> {
     for round in 0..rounds {
-        for at in turns(round, hosts.len()).filter(|at| hosts[*at].subject.is_plugin()) {
+        for at in turns(round, hosts.len()) {
             let start = millis(hosts[at].start_plugin()?);
             table.record("a call that does nothing (VERSION), ms", at, start);
             table.record("the program, KiB", at, hosts[at].subject.size()?);

@@ -1,7 +1,6 @@
 //! Who is measured: the program, its config, its calls.
 
 use std::fs;
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -17,7 +16,7 @@ const MTU: u32 = 1450;
 /// From where flannel's plugin reads what flannel's daemon has found out.
 const SUBNET_FILE: &str = "subnet.env";
 
-/// A plugin with its IPAM, or the floor.
+/// A plugin with its IPAM.
 #[derive(Debug, Clone)]
 pub struct Subject {
     /// Its column's name.
@@ -35,8 +34,6 @@ enum Kind {
     /// What flannel's manifest configures: its plugin, which runs `bridge` over
     /// `host-local`, then `portmap`.
     Flannel,
-    /// `tweed-floor`: the netlink requests of such a pod and nothing else.
-    Floor,
 }
 
 /// Half of an attachment's life.
@@ -74,14 +71,8 @@ impl Subject {
         all.extend([
             subject("ptp + host-local", Kind::Ptp, programs.tool("ptp")?),
             subject("flannel's chain", Kind::Flannel, programs.tool("flannel")?),
-            subject("floor", Kind::Floor, programs.own("tweed-floor")?),
         ]);
         Ok(all)
-    }
-
-    /// Whether it is a CNI plugin.
-    pub fn is_plugin(&self) -> bool {
-        self.kind != Kind::Floor
     }
 
     /// Size of its program (of a chain's first program), in KiB.
@@ -126,7 +117,6 @@ impl Subject {
                 }),
                 json!({ "type": "portmap", "capabilities": { "portMappings": true } }),
             ],
-            Kind::Floor => Vec::new(),
         };
         for config in &mut configs {
             config["cniVersion"] = self.cni_version().into();
@@ -144,19 +134,16 @@ impl Subject {
         }
     }
 
-    /// Its calls for the `number`th pod of `node`. A DEL is given what the ADD
+    /// Its calls for a pod of `node`. A DEL is given what the ADD
     /// answered, as runtimes do from version 0.4.0 on, and its plugins are called
     /// in reverse.
     pub fn calls(
         &self,
         verb: Verb,
         (node, state): (&Node, &Path),
-        (pod, number): (&Pod, usize),
+        pod: &Pod,
         added: &[u8],
     ) -> anyhow::Result<Chain> {
-        if self.kind == Kind::Floor {
-            return Ok(vec![self.floor(verb, pod, number, added)]);
-        }
         let folder = node.cni_bin_dir();
         let mut configs = self.configs(node, state);
         if verb == Verb::Del {
@@ -173,7 +160,6 @@ impl Subject {
             };
             chain.push(Call {
                 program,
-                arguments: Vec::new(),
                 environment: vec![
                     ("CNI_COMMAND", verb.as_str().to_owned()),
                     ("CNI_CONTAINERID", pod.container_id()),
@@ -188,32 +174,12 @@ impl Subject {
         Ok(chain)
     }
 
-    fn floor(&self, verb: Verb, pod: &Pod, number: usize, added: &[u8]) -> Call {
-        // It has no IPAM: the pod's number gives its address.
-        let base = u32::from(Ipv4Addr::new(10, 250, 0, 1));
-        let address = Ipv4Addr::from(base + number as u32);
-        let arguments = match verb {
-            Verb::Add => vec!["add".to_owned(), pod.path(), address.to_string()],
-            // Its ADD has printed the link's index.
-            Verb::Del => vec![
-                "del".to_owned(),
-                String::from_utf8_lossy(added).trim().to_owned(),
-            ],
-        };
-        Call {
-            program: self.program.clone(),
-            arguments,
-            ..Call::default()
-        }
-    }
-
     /// A call that does nothing but start the program.
     pub fn version(&self) -> Call {
         Call {
             program: self.program.clone(),
             environment: vec![("CNI_COMMAND", "VERSION".to_owned())],
             stdin: json!({ "cniVersion": self.cni_version() }),
-            ..Call::default()
         }
     }
 }

@@ -1,6 +1,5 @@
 //! `tweed-bench carry`: what passes between two pods, beside what passes between
-//! two nodes without an overlay, over an overlay made by hand, and over `ptp`; and
-//! what the table `inet tweed` costs.
+//! two nodes without an overlay, over an overlay made by hand, and over `ptp`.
 //!
 //! ```text
 //! network    nodes of their own for each network, a cable between them
@@ -25,7 +24,7 @@ use tweed_lab::Underlay;
 use crate::Options;
 use crate::report::{Report, Table, progress};
 use crate::stats::turns;
-use network::{Network, NetworkKind, Place, Rules};
+use network::{Network, NetworkKind, Place};
 use tools::Load;
 
 const KINDS: [NetworkKind; 4] = [
@@ -35,26 +34,8 @@ const KINDS: [NetworkKind; 4] = [
     NetworkKind::Ptp,
 ];
 
-/// One column: which network, with which rules.
-struct Subject {
-    name: &'static str,
-    kind: NetworkKind,
-    rules: Option<Rules>,
-}
-
-const fn subject(name: &'static str, kind: NetworkKind, rules: Option<Rules>) -> Subject {
-    Subject { name, kind, rules }
-}
-
-const TWEED: Subject = subject("tweed", NetworkKind::Tweed, Some(Rules::Whole));
-/// The same measured once more: what differs is noise.
-const AGAIN: Subject = subject("tweed, again", NetworkKind::Tweed, Some(Rules::Whole));
-const ONLY_MASQUERADE: Subject = subject(
-    "tweed, only masquerading",
-    NetworkKind::Tweed,
-    Some(Rules::OnlyMasquerade),
-);
-const NO_RULES: Subject = subject("tweed, no rules", NetworkKind::Tweed, Some(Rules::None));
+/// A column: its name, and the network that is measured.
+type Subject = (&'static str, NetworkKind);
 
 /// The tables: where the ends are, and the columns.
 const TABLES: [(Place, &str, &[Subject]); 2] = [
@@ -62,23 +43,17 @@ const TABLES: [(Place, &str, &[Subject]); 2] = [
         Place::Across,
         "From node to node",
         &[
-            TWEED,
-            AGAIN,
-            ONLY_MASQUERADE,
-            NO_RULES,
-            subject("VXLAN made by hand", NetworkKind::HandMade, None),
-            subject("no overlay, node to node", NetworkKind::Nodes, None),
+            ("tweed", NetworkKind::Tweed),
+            ("VXLAN made by hand", NetworkKind::HandMade),
+            ("no overlay, node to node", NetworkKind::Nodes),
         ],
     ),
     (
         Place::Same,
         "On one node",
         &[
-            TWEED,
-            AGAIN,
-            ONLY_MASQUERADE,
-            NO_RULES,
-            subject("ptp, no rules", NetworkKind::Ptp, None),
+            ("tweed", NetworkKind::Tweed),
+            ("ptp, no rules", NetworkKind::Ptp),
         ],
     ),
 ];
@@ -108,8 +83,8 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     for (_, title, subjects) in TABLES {
-        let columns = subjects.iter().map(|subject| subject.name);
-        report.tables.push(Table::new(title, columns));
+        let columns: Vec<_> = subjects.iter().map(|(name, _)| *name).collect();
+        report.tables.push(Table::new(title, &columns));
     }
     for round in 0..rounds {
         progress(&format!("round {} of {rounds} …", round + 1));
@@ -120,12 +95,9 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
                     if options.quick && load == Load::Requests && at > 0 {
                         continue;
                     }
-                    let Subject { name, kind, rules } = &subjects[at];
+                    let (name, kind) = &subjects[at];
                     let network = networks.iter().find(|(own, _)| own == kind);
                     let (_, network) = network.with_context(|| format!("no {kind:?}"))?;
-                    if let Some(rules) = rules {
-                        network.put(*rules)?;
-                    }
                     let servers = network.servers(*place)?;
                     let sample = load
                         .measure(network.client()?, servers, options.quick)

@@ -29,23 +29,10 @@ pub enum NetworkKind {
     Nodes,
     /// What flannel sets up: a VXLAN device, pods on a bridge, its rules.
     HandMade,
-    /// Agent and plugin. The agents are stopped once all is there: what they made
-    /// stays, and the rules can be exchanged.
+    /// Agent and plugin. The agents are stopped once all is there: what they made stays.
     Tweed,
     /// One node, pods by the reference plugin `ptp`, no rules at all.
     Ptp,
-}
-
-/// The rules on the nodes of [`NetworkKind::Tweed`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rules {
-    /// The table `inet tweed`.
-    Whole,
-    /// A table that only masquerades, as every pod network does: what that costs
-    /// is conntrack and NAT. What the whole table costs beyond it is its own.
-    OnlyMasquerade,
-    /// None, and so no conntrack.
-    None,
 }
 
 /// A network, ready to carry.
@@ -56,9 +43,6 @@ pub struct Network {
     /// second node where there is one.
     pods: Vec<Pod>,
     nodes: Vec<Node>,
-    /// The table `inet tweed` of each node.
-    tables: Vec<String>,
-    cluster_cidr: String,
 }
 
 impl Network {
@@ -81,9 +65,8 @@ impl Network {
             servers: Vec::new(),
             pods: Vec::new(),
             nodes,
-            tables: Vec::new(),
-            cluster_cidr: format!("10.{}.0.0/16", 100 + number),
         };
+        let cluster_cidr = format!("10.{}.0.0/16", 100 + number);
         match kind {
             NetworkKind::Nodes => {
                 let node = network.nodes.last().context("a network without nodes")?;
@@ -91,7 +74,7 @@ impl Network {
                 network.servers.push((Place::Across, servers));
                 return Ok(network);
             }
-            NetworkKind::HandMade => handmade::overlay(&network.nodes, &network.cluster_cidr)?,
+            NetworkKind::HandMade => handmade::overlay(&network.nodes, &cluster_cidr)?,
             NetworkKind::Ptp => network.nodes.iter().try_for_each(handmade::ptp)?,
             NetworkKind::Tweed => return network.with_agents(),
         }
@@ -118,8 +101,6 @@ impl Network {
         for agent in agents {
             agent.stop()?;
         }
-        let listing = |node: &Node| node.netns().sh("nft list table inet tweed");
-        self.tables = self.nodes.iter().map(listing).collect::<Result<_, _>>()?;
         Ok(self)
     }
 
@@ -161,25 +142,6 @@ impl Network {
         let found = self.servers.iter().find(|(at, _)| *at == place);
         let (_, servers) = found.with_context(|| format!("no path {place:?}"))?;
         Ok(servers)
-    }
-
-    /// Puts these rules in place of all that the nodes have.
-    pub fn put(&self, rules: Rules) -> anyhow::Result<()> {
-        for (node, whole) in self.nodes.iter().zip(&self.tables) {
-            let table = match rules {
-                Rules::Whole => whole.clone(),
-                Rules::OnlyMasquerade => format!(
-                    "table inet others {{\n chain postrouting {{\n\
-                     type nat hook postrouting priority 100\n\
-                     ip saddr {} ip daddr != {} masquerade fully-random\n}}\n}}",
-                    node.pod_cidr(),
-                    self.cluster_cidr
-                ),
-                Rules::None => String::new(),
-            };
-            node.netns().nft(&format!("flush ruleset\n{table}\n"))?;
-        }
-        Ok(())
     }
 }
 

@@ -10,10 +10,10 @@ use std::time::Duration;
 use anyhow::Context;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
-use nix::time::{ClockId, clock_gettime};
-use nix::unistd::Pid;
 use serde_json::Value;
 use tweed_lab::{Background, LabError, Netns, run, wait_until};
+
+use crate::cost;
 
 /// Where both servers listen.
 const IPERF_PORT: &str = "5201";
@@ -188,8 +188,7 @@ impl Servers {
     fn cpu(&self) -> anyhow::Result<Duration> {
         let mut all = Duration::ZERO;
         for server in [&self.iperf, &self.sockperf] {
-            let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(server.pid().cast_signed()))?;
-            all += Duration::from(clock_gettime(clock)?);
+            all += cost::cpu(server.pid())?;
         }
         let children = getrusage(UsageWho::RUSAGE_CHILDREN)?;
         let time = |time: TimeVal| Duration::from_micros(time.num_microseconds().unsigned_abs());

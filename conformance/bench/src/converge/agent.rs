@@ -8,14 +8,20 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use nix::time::{ClockId, clock_gettime};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::json;
-use tweed_lab::{Background, Node, NodeSpec, Underlay};
+use tweed_lab::{Background, Node, NodeSpec, Underlay, wait_until};
 
 use super::fleet::{Encoded, FleetNode};
 use super::routes::RouteWatch;
 use super::server::{Identity, Server, Speaks};
+use crate::{cost, kubeconfig};
+
+/// The routing protocol of tweed's routes.
+const TWEED_PROTOCOL: u8 = 116;
+
+/// Maximum time until an agent that ends or starts watches the Nodes no more, or again.
+const WATCH_LIMIT: Duration = Duration::from_secs(60);
 
 /// Whose agent.
 #[derive(Debug, Clone)]
@@ -30,10 +36,16 @@ impl Program {
     /// The routing protocol of its routes.
     fn protocol(&self) -> u8 {
         match self {
-            Self::Tweed(_) => super::floor::PROTOCOL,
+            Self::Tweed(_) => TWEED_PROTOCOL,
             // `RTPROT_BOOT`: flannel names none.
             Self::Flanneld(_) => 3,
         }
+    }
+
+    fn run(&self, node: &Node, kubeconfig: &Path) -> anyhow::Result<Background> {
+        let log = node.folder().join("agent.log");
+        let mut command = self.command(node, kubeconfig)?;
+        Ok(Background::start(node.lab(), &mut command, &log)?)
     }
 
     fn command(&self, node: &Node, kubeconfig: &Path) -> anyhow::Result<Command> {
@@ -73,8 +85,8 @@ impl Program {
     }
 }
 
-/// A node for an agent, or for messages by hand.
-pub fn node(underlay: &Underlay) -> anyhow::Result<Node> {
+/// A node for an agent.
+fn node(underlay: &Underlay) -> anyhow::Result<Node> {
     let spec = NodeSpec {
         name: "bench".to_owned(),
         address: Ipv4Addr::new(192, 0, 2, 10),
@@ -93,7 +105,9 @@ pub struct Agent {
     /// The routes that it makes.
     pub routes: RouteWatch,
     start: Instant,
-    _node: Node,
+    program: Program,
+    kubeconfig: PathBuf,
+    node: Node,
 }
 
 impl Agent {
@@ -110,18 +124,39 @@ impl Agent {
         let nodes = fleet.iter().cloned().chain([own]);
         let server = Server::start(node.netns(), identity, speaks, nodes)?;
         let routes = RouteWatch::start(node.netns(), program.protocol())?;
-        let kubeconfig = kubeconfig(&node, &server, identity)?;
-        let mut command = program.command(&node, &kubeconfig)?;
-        let log = node.folder().join("agent.log");
+        let authority = node.folder().join("ca.pem");
+        fs::write(&authority, &identity.certificate).context("the certificate")?;
+        let url = format!("https://{}", server.address());
+        let kubeconfig = kubeconfig::write(&node, &url, Some(&authority))?;
         let start = Instant::now();
-        let process = Background::start(node.lab(), &mut command, &log)?;
+        let process = program.run(&node, &kubeconfig)?;
         Ok(Self {
             process,
             server,
             routes,
             start,
-            _node: node,
+            program: program.clone(),
+            kubeconfig,
+            node,
         })
+    }
+
+    /// Starts it again on its node, and waits until it has listed the Nodes.
+    pub fn restart(&mut self) -> anyhow::Result<()> {
+        self.process.stop(Signal::SIGTERM)?;
+        self.wait_watched(false)?;
+        self.process = self.program.run(&self.node, &self.kubeconfig)?;
+        self.wait_watched(true)
+    }
+
+    fn wait_watched(&self, expected: bool) -> anyhow::Result<()> {
+        wait_until("the watch of Nodes", WATCH_LIMIT, || {
+            if self.server.is_watched() == expected {
+                return Ok(());
+            }
+            Err(self.process.last_lines(20))
+        })?;
+        Ok(())
     }
 
     /// Waits until it has made so many routes; gives the time from its start to
@@ -134,33 +169,11 @@ impl Agent {
 
     /// The most memory that it ever had resident, in MiB (`VmHWM`).
     pub fn peak_mib(&self) -> anyhow::Result<f64> {
-        let path = format!("/proc/{}/status", self.process.pid());
-        let status = fs::read_to_string(&path).with_context(|| path.clone())?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-        Ok(kib.context(path)? / 1024.0)
+        cost::peak_mib(self.process.pid())
     }
 
     /// The CPU time of all its threads, those that have ended included.
     pub fn cpu(&self) -> anyhow::Result<Duration> {
-        let pid = Pid::from_raw(self.process.pid().cast_signed());
-        Ok(clock_gettime(ClockId::pid_cpu_clock_id(pid)?)?.into())
+        cost::cpu(self.process.pid())
     }
-}
-
-fn kubeconfig(node: &Node, server: &Server, identity: &Identity) -> anyhow::Result<PathBuf> {
-    let authority = node.folder().join("ca.pem");
-    fs::write(&authority, &identity.certificate).context("the certificate")?;
-    let kubeconfig = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "bench",
-        "contexts": [{ "name": "bench", "context": { "cluster": "bench", "user": "bench" } }],
-        "clusters": [{ "name": "bench", "cluster": {
-            "server": format!("https://{}", server.address()),
-            "certificate-authority": authority,
-        } }],
-        "users": [{ "name": "bench", "user": { "token": "bench" } }],
-    });
-    let path = node.folder().join("kubeconfig");
-    fs::write(&path, kubeconfig.to_string()).context("the kubeconfig")?;
-    Ok(path)
 }

@@ -1,4 +1,4 @@
-//! When routes were made and removed, by the kernel's own notifications.
+//! When routes were made, by the kernel's own notifications.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, poll};
 use tweed_lab::Netns;
 use tweed_netlink::route::{Kind, Route};
@@ -29,16 +29,10 @@ pub struct RouteWatch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The moments of routes that are there, and of those that were removed.
-#[derive(Default)]
-struct Seen {
-    made: BTreeMap<Ipv4Addr, Instant>,
-    removed: BTreeMap<Ipv4Addr, Instant>,
-}
-
 #[derive(Default)]
 struct Shared {
-    seen: Mutex<Seen>,
+    /// When the routes that are there were made.
+    made: Mutex<BTreeMap<Ipv4Addr, Instant>>,
     changed: Condvar,
     ended: AtomicBool,
 }
@@ -67,58 +61,39 @@ impl RouteWatch {
 
     /// Forgets the route to `destination`, so that the next one is waited for.
     pub fn forget(&self, destination: Ipv4Addr) {
-        self.shared.seen().made.remove(&destination);
+        self.shared.made().remove(&destination);
     }
 
     /// Waits until `count` destinations have a route; gives the moment of the last one.
     pub fn wait_for_all(&self, count: usize) -> anyhow::Result<Instant> {
-        let last = self.wait(|seen| match seen.made.len() >= count {
-            true => seen.made.values().max().copied(),
-            false => None,
+        let last = self.wait(|made| {
+            let is_whole = made.len() >= count;
+            made.values().max().filter(|_| is_whole).copied()
         });
         last.with_context(|| format!("waiting for {count} routes"))
     }
 
-    /// Waits until the routes to all of `destinations` were removed; gives the moment of
-    /// the last one.
-    pub fn wait_for_removed(&self, destinations: &[Ipv4Addr]) -> anyhow::Result<Instant> {
-        let last = self.wait(|seen| {
-            let removed = destinations.iter().map(|one| seen.removed.get(one));
-            removed
-                .collect::<Option<Vec<_>>>()?
-                .into_iter()
-                .max()
-                .copied()
-        });
-        last.with_context(|| format!("waiting for {} routes to go", destinations.len()))
-    }
-
     /// Waits until there was a route to `destination`; gives that moment.
     pub fn wait_for(&self, destination: Ipv4Addr) -> anyhow::Result<Instant> {
-        let made = self.wait(|seen| seen.made.get(&destination).copied());
+        let made = self.wait(|made| made.get(&destination).copied());
         made.with_context(|| format!("waiting for the route to {destination}"))
     }
 
-    fn wait(&self, find: impl Fn(&Seen) -> Option<Instant>) -> anyhow::Result<Instant> {
-        let until = Instant::now() + LIMIT;
-        let mut seen = self.shared.seen();
-        loop {
-            if let Some(found) = find(&seen) {
-                return Ok(found);
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                bail!("after {LIMIT:?} there are {} routes", seen.made.len());
-            }
-            let woken = self.shared.changed.wait_timeout(seen, left);
-            seen = woken.unwrap_or_else(PoisonError::into_inner).0;
-        }
+    fn wait(
+        &self,
+        find: impl Fn(&BTreeMap<Ipv4Addr, Instant>) -> Option<Instant>,
+    ) -> anyhow::Result<Instant> {
+        let changed = &self.shared.changed;
+        let woken =
+            changed.wait_timeout_while(self.shared.made(), LIMIT, |made| find(made).is_none());
+        let (made, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        find(&made).with_context(|| format!("after {LIMIT:?} there are {} routes", made.len()))
     }
 }
 
 impl Shared {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn made(&self) -> MutexGuard<'_, BTreeMap<Ipv4Addr, Instant>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note(&self, changes: &[Notification], protocol: u8, now: Instant) {
@@ -126,24 +101,17 @@ impl Shared {
             IpAddr::V4(to) if route.protocol == protocol && route.kind == Kind::Unicast => Some(to),
             _ => None,
         };
-        let mut seen = self.seen();
+        let mut made = self.made();
         for change in changes {
             match change {
-                Notification::Route(route) => {
-                    if let Some(to) = of(route) {
-                        seen.made.insert(to, now);
-                        seen.removed.remove(&to);
-                    }
-                }
+                Notification::Route(route) => made.extend(of(route).map(|to| (to, now))),
                 Notification::RouteRemoved(route) => {
-                    if let Some(to) = of(route) {
-                        seen.made.remove(&to);
-                        seen.removed.insert(to, now);
-                    }
+                    of(route).and_then(|to| made.remove(&to));
                 }
                 _ => {}
             }
         }
+        drop(made);
         self.changed.notify_all();
     }
 }

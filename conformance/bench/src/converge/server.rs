@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::Context;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use hyper::header::ACCEPT;
 use hyper::{Method, Request, StatusCode};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -27,7 +27,6 @@ use tweed_lab::Netns;
 
 use super::fleet::{Encoded, FleetNode};
 use super::protobuf;
-use super::tally::{Asked, Tally};
 use crate::http::{Answer, HttpServer, JSON, status, stream, whole};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -78,7 +77,6 @@ struct Shared {
     /// The number of events so far.
     events: watch::Sender<usize>,
     speaks: Speaks,
-    tally: Mutex<Tally>,
 }
 
 struct State {
@@ -107,7 +105,6 @@ impl Server {
             }),
             events: watch::Sender::new(0),
             speaks,
-            tally: Mutex::default(),
         });
         let answering = Arc::clone(&shared);
         let tls = identity.acceptor.clone();
@@ -136,49 +133,22 @@ impl Server {
         let is_new = state.nodes.insert(node.name, entry).is_none();
         let [added, modified] = events;
         self.shared
-            .push(state, vec![if is_new { added } else { modified }]);
+            .push(state, if is_new { added } else { modified });
         start
     }
 
-    /// Adds Nodes all at once, as watchers see it; gives the moment before.
-    pub fn add_all(&self, nodes: &[(FleetNode, Encoded)]) -> Instant {
-        let event = |(_, encoded): &(_, Encoded)| protobuf::watch_event("ADDED", encoded);
-        let events: Vec<Encoded> = nodes.iter().map(event).collect();
-        let start = Instant::now();
-        let mut state = self.shared.state();
-        for entry in nodes {
-            state.nodes.insert(entry.0.name.clone(), entry.clone());
-        }
-        self.shared.push(state, events);
-        start
+    /// Whether somebody watches the Nodes.
+    pub fn is_watched(&self) -> bool {
+        self.shared.events.receiver_count() > 0
     }
 
     /// Deletes a Node.
     pub fn delete(&self, name: &str) {
-        self.delete_all([name]);
-    }
-
-    /// Deletes Nodes all at once, as watchers see it; gives the moment before they were
-    /// woken.
-    pub fn delete_all<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Instant {
         let mut state = self.shared.state();
-        let removed = names
-            .into_iter()
-            .filter_map(|name| state.nodes.remove(name));
-        let event = |(_, encoded)| protobuf::watch_event("DELETED", &encoded);
-        let events = removed.map(event).collect();
-        let start = Instant::now();
-        self.shared.push(state, events);
-        start
-    }
-
-    /// What was asked for so far, and how much was answered.
-    pub fn tally(&self) -> Tally {
-        self.shared
-            .tally
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        if let Some((_, node)) = state.nodes.remove(name) {
+            let event = protobuf::watch_event("DELETED", &node);
+            self.shared.push(state, event);
+        }
     }
 }
 
@@ -193,8 +163,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, mut state: MutexGuard<'_, State>, new: Vec<Encoded>) {
-        state.log.extend(new);
+    fn push(&self, mut state: MutexGuard<'_, State>, event: Encoded) {
+        state.log.push(event);
         let events = state.log.len();
         drop(state);
         self.events.send_replace(events);
@@ -207,8 +177,7 @@ impl Shared {
         let uri = request.uri().clone();
         let query = uri.query().unwrap_or_default().split('&');
         let query: BTreeMap<&str, &str> = query.filter_map(|pair| pair.split_once('=')).collect();
-        let asked = Asked::of(request.method(), uri.path(), &query);
-        let answer = match (request.method(), uri.path()) {
+        Ok(match (request.method(), uri.path()) {
             (&Method::GET, "/api/v1/nodes") if query.contains_key("watch") => {
                 self.watch(&query, protobuf)
             }
@@ -222,14 +191,7 @@ impl Shared {
                 let body = request.into_body().collect().await?.to_bytes();
                 whole(StatusCode::OK, JSON, body)
             }
-        };
-        // Exact for all but a watch, whose frames are counted when they are sent.
-        self.count(|tally| tally.answered(asked, answer.body().size_hint().lower()));
-        Ok(answer)
-    }
-
-    fn count(&self, change: impl FnOnce(&mut Tally)) {
-        change(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner));
+        })
     }
 
     fn node(&self, path: &str) -> Option<Bytes> {
@@ -292,9 +254,7 @@ impl Shared {
                     false => event.json.clone(),
                 };
                 let frame: Vec<Bytes> = new.iter().map(encoding).collect();
-                let (events, frame) = (frame.len(), frame.concat());
-                shared.count(|tally| tally.sent(events, frame.len()));
-                (frame, state.log.len())
+                (frame.concat(), state.log.len())
             };
             Some((Bytes::from(frame), (shared, events, next)))
         });

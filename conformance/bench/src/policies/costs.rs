@@ -1,41 +1,38 @@
-//! What policies cost that are in force: packets, and ADD.
+//! What rules cost that are in force: packets, and ADD.
 
 use std::net::SocketAddr;
 
 use tweed_lab::Pod;
 
 use super::objects::PODS;
-use super::subject::{Enforced, Subject};
-use super::{COST, PAUSE, SHARES, probe};
+use super::subject::{Contender, Who};
+use super::{PAUSE, probe};
 use crate::report::Table;
-use crate::stats::{millis, percentile, turns};
+use crate::stats::{median, millis, turns};
 
-/// The cost of a packet, batch by batch on each node in turn.
-pub fn packets(nodes: &[(usize, Enforced)], batches: u32, table: &mut Table) -> anyhow::Result<()> {
-    let mut times = vec![[Vec::new(), Vec::new()]; nodes.len()];
+/// The cost of a packet to the port of the server, batch by batch on each node in turn. `to`
+/// says where it is sent.
+pub fn packets(
+    contenders: &[Contender<'_>],
+    batches: u32,
+    port: u16,
+    to: impl Fn(&Contender<'_>) -> SocketAddr,
+    table: &mut Table,
+) -> anyhow::Result<()> {
+    let mut times = vec![[Vec::new(), Vec::new()]; contenders.len()];
     for batch in 0..batches as usize {
-        for turn in turns(batch, nodes.len()) {
-            let ((_, node), times) = (&nodes[turn], &mut times[turn]);
-            let to = SocketAddr::new(node.server().address, COST);
-            let one = probe::cost(node.client(), node.server(), COST, to)?;
-            for (all, one) in times.iter_mut().zip(one) {
-                all.push(one);
+        for turn in turns(batch, contenders.len()) {
+            let one = &contenders[turn];
+            let costs = probe::cost(one.client(), one.server(), port, to(one))?;
+            for (times, cost) in times[turn].iter_mut().zip(costs) {
+                times.push(cost);
             }
         }
     }
-    for (at, what) in ["a new flow", "an established flow"].iter().enumerate() {
-        let medians: Vec<f64> = (times.iter_mut())
-            .map(|times| median(&mut times[at]))
-            .collect();
-        let without = (nodes.iter().zip(&medians))
-            .find_map(|((_, node), median)| (node.subject == Subject::Nobody).then_some(*median));
-        for ((column, node), median) in nodes.iter().zip(&medians) {
-            table.record(&format!("packet of {what}, ns"), *column, *median);
-            if let Some(without) = without.filter(|_| node.subject != Subject::Nobody) {
-                let row = format!("packet of {what} ÷ without policies");
-                table.record(&row, *column, median / without);
-            }
-        }
+    for (one, [new, established]) in contenders.iter().zip(&times) {
+        table.record("packet of a new flow, ns", one.column, median(new));
+        let row = "packet of an established flow, ns";
+        table.record(row, one.column, median(established));
     }
     Ok(())
 }
@@ -43,24 +40,23 @@ pub fn packets(nodes: &[(usize, Enforced)], batches: u32, table: &mut Table) -> 
 /// `count` ADDs of a further pod of a workload, and of the only pod of one: tweed brings the
 /// policies for that one in force with it. No other engine has a part in ADD.
 pub fn adds(
-    nodes: &[(usize, Enforced)],
+    contenders: &[Contender<'_>],
     count: u32,
     locals: usize,
     table: &mut Table,
 ) -> anyhow::Result<()> {
-    let of = |subject| nodes.iter().find(|(_, node)| node.subject == subject);
-    if let (Some(with), Some(without)) = (of(Subject::Tweed), of(Subject::Nobody)) {
-        adds_of("ADD", "local0", count, [with, without], table)?;
-        let alone = format!("local{locals}");
-        adds_of(
-            "ADD of a new workload",
-            &alone,
-            count,
-            [with, without],
-            table,
-        )?;
-    }
-    Ok(())
+    let with = |one: &&Contender<'_>| matches!(one.subject.who, Who::Tweed(_));
+    let without = |one: &&Contender<'_>| matches!(one.subject.who, Who::Nobody);
+    let both = contenders
+        .iter()
+        .find(with)
+        .zip(contenders.iter().find(without));
+    let Some(both) = both.map(|(with, without)| [with, without]) else {
+        return Ok(());
+    };
+    adds_of("ADD", "local0", count, both, table)?;
+    let alone = format!("local{locals}");
+    adds_of("ADD of a new workload", &alone, count, both, table)
 }
 
 /// Pairs of ADDs, one with and one without policies, each pair in the other order than
@@ -69,50 +65,30 @@ fn adds_of(
     what: &str,
     app: &str,
     count: u32,
-    nodes: [&(usize, Enforced); 2],
+    both: [&Contender<'_>; 2],
     table: &mut Table,
 ) -> anyhow::Result<()> {
-    let [host, floor] = nodes.map(|(_, node)| &node.host);
+    let name = format!("{app}-added");
     let mut pods = Vec::new();
-    for host in [host, floor] {
-        let name = format!("{app}-added");
+    for one in both {
+        let host = &one.host;
         host.server.put(PODS, [host.object(&name, app, None)]);
-        let pod = Pod::new(host.node.lab(), &host.full(&name))?;
-        pods.push((host, pod, name));
+        pods.push(Pod::new(host.node.lab(), &host.full(&name))?);
     }
     std::thread::sleep(PAUSE);
-    let before = host.cpu()?;
+    let before = both[0].host.cpu()?;
     let mut times = [Vec::new(), Vec::new()];
     for pair in 0..count {
-        let turns = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
-        for turn in turns {
-            let (host, pod, name) = &pods[turn];
-            times[turn].push(millis(host.add_and_del(pod, name)?));
+        for turn in turns(pair as usize, both.len()) {
+            let took = both[turn].host.add_and_del(&pods[turn], &name)?;
+            times[turn].push(millis(took));
         }
     }
-    let columns = nodes.map(|(column, _)| *column);
-    let cpu = millis(host.cpu()? - before) / f64::from(count);
-    table.record(
-        &format!("CPU of the agent for an {what} and its DEL, ms"),
-        columns[0],
-        cpu,
-    );
-    for times in &mut times {
-        times.sort_by(f64::total_cmp);
-    }
-    for (name, share) in SHARES {
-        let of = |times: &Vec<f64>| percentile(times, share).unwrap_or_default();
-        let values = times.each_ref().map(of);
-        for (column, value) in columns.into_iter().zip(values) {
-            table.record(&format!("{what}, {name}, ms"), column, value);
-        }
-        let row = format!("{what}, {name} ÷ without policies");
-        table.record(&row, columns[0], values[0] / values[1]);
+    let cpu = millis(both[0].host.cpu()? - before) / f64::from(count);
+    let row = format!("CPU of the agent for an {what} and its DEL, ms");
+    table.record(&row, both[0].column, cpu);
+    for (one, times) in both.iter().zip(&times) {
+        table.column(one.column).record_times(what, times);
     }
     Ok(())
-}
-
-fn median(times: &mut [f64]) -> f64 {
-    times.sort_by(f64::total_cmp);
-    percentile(times, 0.5).unwrap_or_default()
 }

@@ -8,14 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nix::sys::signal::Signal;
-use nix::time::{ClockId, clock_gettime};
-use nix::unistd::{Pid, SysconfVar, sysconf};
 use serde_json::{Value, json};
 use tweed_lab::{Agent, AgentOptions, Background, Node, NodeSpec, Pod, Underlay};
 
 use super::objects::{NAMESPACE, NAMESPACES, NODES, PODS, namespace, pod};
 use super::server::Server;
 use crate::attach::call::Call;
+use crate::{cost, kubeconfig};
 
 /// A pod, and its address.
 pub struct Attached {
@@ -53,15 +52,8 @@ impl Host {
         let server = Server::start(node.netns())?;
         server.put(NODES, [node.manifest().to_json()]);
         server.put(NAMESPACES, [namespace()]);
-        let kubeconfig = node.folder().join("kubeconfig");
-        let text = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "bench",
-            "contexts": [{ "name": "bench", "context": { "cluster": "bench", "user": "bench" } }],
-            "clusters": [{ "name": "bench", "cluster": {
-                "server": format!("http://{}", server.address()) } }],
-            "users": [{ "name": "bench", "user": { "token": "bench" } }],
-        });
-        fs::write(&kubeconfig, text.to_string()).context("the kubeconfig")?;
+        let url = format!("http://{}", server.address());
+        let kubeconfig = kubeconfig::write(&node, &url, None)?;
         let mut host = Self {
             peer: None,
             agent: None,
@@ -148,15 +140,13 @@ impl Host {
     /// The most memory that the program ever had resident, in MiB (`VmHWM`), without its
     /// children.
     pub fn peak_mib(&self) -> anyhow::Result<f64> {
-        mib_of(&format!("/proc/{}/status", self.pid()?), "VmHWM:")
+        cost::peak_mib(self.pid()?)
     }
 
     /// The CPU time of the program, and of its children that have ended.
     pub fn cpu(&self) -> anyhow::Result<Duration> {
         let pid = self.pid()?;
-        let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid.cast_signed()))?;
-        let own: Duration = clock_gettime(clock)?.into();
-        Ok(own + cpu_of_children(pid)?)
+        Ok(cost::cpu(pid)? + cost::cpu_of_children(pid)?)
     }
 
     /// A pod of this node as the API has it.
@@ -231,7 +221,6 @@ impl Host {
                 ),
             ],
             stdin: config,
-            ..Call::default()
         };
         // A program that entered the namespace would be part of the time.
         let (took, answer) = (self.node.netns())
@@ -247,31 +236,4 @@ impl Host {
         let address = address.and_then(|cidr| cidr.split('/').next()?.parse().ok());
         Ok((took, address))
     }
-}
-
-/// What the kernel of the whole machine has in slabs that it cannot give back, in MiB:
-/// elements of sets are there.
-pub fn slab_mib() -> anyhow::Result<f64> {
-    mib_of("/proc/meminfo", "SUnreclaim:")
-}
-
-/// A line of a file of the kernel, which has KiB.
-fn mib_of(path: &str, name: &str) -> anyhow::Result<f64> {
-    let text = fs::read_to_string(path).context(path.to_owned())?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-    Ok(kib.with_context(|| format!("{name} in {path}"))? / 1024.0)
-}
-
-/// The CPU time of the children of a process that it has waited for.
-fn cpu_of_children(pid: u32) -> anyhow::Result<Duration> {
-    let path = format!("/proc/{pid}/stat");
-    let text = fs::read_to_string(&path).context(path.clone())?;
-    // The name of the program is in brackets and may have any other character in it.
-    let (_, fields) = text.rsplit_once(") ").context(path.clone())?;
-    // In user mode and in the kernel: fields 16 and 17 of the line, of which two are cut off.
-    let ticks = fields.split(' ').skip(13).take(2).map(str::parse::<u64>);
-    let ticks: u64 = ticks.sum::<Result<_, _>>().context(path)?;
-    let a_second = sysconf(SysconfVar::CLK_TCK)?.context("no CLK_TCK")?;
-    Ok(Duration::from_secs_f64(ticks as f64 / a_second as f64))
 }

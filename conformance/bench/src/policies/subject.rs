@@ -1,93 +1,120 @@
-//! Who enforces the policies of a node.
+//! Who does what is measured on a node: tweed's agent, a program of others, or nobody.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Context;
-use tweed_lab::{Programs, Underlay};
+use tweed_lab::Underlay;
 
 use super::host::{Attached, Host};
+use crate::stats::turns;
 
-/// A policy engine, or none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
-    /// `tweed-agent`.
-    Tweed,
-    /// kube-router as a policy engine only, beside `tweed-agent --policy off`.
-    KubeRouter,
-    /// A node without any policy: the floor of what is measured of packets and of ADD.
+/// A column of the tables.
+#[derive(Debug)]
+pub struct Subject {
+    pub name: String,
+    pub who: Who,
+}
+
+#[derive(Debug)]
+pub enum Who {
+    /// `tweed-agent` with these flags.
+    Tweed(&'static [&'static str]),
+    /// A program of others with its flags, beside an agent with flags that leave the work to
+    /// it. None if it is not built.
+    Peer {
+        program: Option<PathBuf>,
+        flags: Vec<String>,
+        agent: &'static [&'static str],
+    },
+    /// The floor of what is measured.
     Nobody,
 }
 
 impl Subject {
-    /// All, in the order of the columns.
-    pub const ALL: [Self; 3] = [Self::Tweed, Self::KubeRouter, Self::Nobody];
+    /// Whether it can be measured.
+    pub fn is_there(&self) -> bool {
+        !matches!(self.who, Who::Peer { program: None, .. })
+    }
 
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tweed => "tweed",
-            Self::KubeRouter => "kube-router",
-            Self::Nobody => "without policies",
-        }
+    pub fn is_peer(&self) -> bool {
+        matches!(self.who, Who::Peer { .. })
     }
 }
 
-/// A node whose policies a subject enforces.
-pub struct Enforced {
+/// A subject on a node of its own.
+pub struct Contender<'a> {
+    pub subject: &'a Subject,
+    /// Its number among the columns.
+    pub column: usize,
     pub host: Host,
-    pub subject: Subject,
 }
 
-impl Enforced {
-    /// Node `number` with its pods, and with nobody who would enforce policies yet.
-    pub fn new(
+impl<'a> Contender<'a> {
+    /// On a node with its pods, where nobody does the work yet.
+    fn new(
         underlay: &Underlay,
-        number: u8,
-        subject: Subject,
+        subject: &'a Subject,
+        column: usize,
         locals: usize,
     ) -> anyhow::Result<Self> {
-        let mut host = Host::new(underlay, number, locals)?;
-        if subject != Subject::Nobody {
-            host.stop_agent()?;
-        }
-        if subject == Subject::KubeRouter {
-            host.set_flags(&["--policy", "off"]);
-            host.start_agent()?;
-        }
-        Ok(Self { host, subject })
-    }
-
-    /// Starts who enforces; gives the moment before.
-    pub fn start(&mut self) -> anyhow::Result<Instant> {
-        match self.subject {
-            Subject::Tweed => self.host.start_agent(),
-            Subject::KubeRouter => {
-                let program = kube_router()?.context("kube-router is not built")?;
-                let flags = self.flags_of_kube_router();
-                self.host.start_peer(&program, flags)
+        let mut host = Host::new(underlay, column as u8 + 1, locals)?;
+        match subject.who {
+            Who::Tweed(flags) => {
+                host.stop_agent()?;
+                host.set_flags(flags);
             }
-            Subject::Nobody => Ok(Instant::now()),
+            Who::Peer { agent, .. } => {
+                host.stop_agent()?;
+                host.set_flags(agent);
+                host.start_agent()?;
+            }
+            Who::Nobody => {}
+        }
+        Ok(Self {
+            subject,
+            column,
+            host,
+        })
+    }
+
+    /// All that are there, each on its node once `begin` has done its part, in this round's
+    /// order.
+    pub fn all(
+        underlay: &Underlay,
+        subjects: &'a [Subject],
+        (round, locals): (usize, usize),
+        mut begin: impl FnMut(&mut Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Vec<Self>> {
+        let there = |column: &usize| subjects[*column].is_there();
+        let columns = turns(round, subjects.len()).filter(there);
+        let made = columns.map(|column| {
+            let subject = &subjects[column];
+            let mut one = Self::new(underlay, subject, column, locals)?;
+            begin(&mut one)
+                .with_context(|| format!("{}{}", subject.name, one.host.last_lines_of_peer()))?;
+            Ok(one)
+        });
+        made.collect()
+    }
+
+    /// Starts who does the work; gives the moment before.
+    pub fn start(&mut self) -> anyhow::Result<Instant> {
+        match &self.subject.who {
+            Who::Tweed(_) => self.host.start_agent(),
+            Who::Peer { program, flags, .. } => {
+                let program = program.as_ref().context("it is not built")?;
+                let own = [
+                    format!("--kubeconfig={}", self.host.kubeconfig.display()),
+                    format!("--hostname-override={}", self.host.node.name()),
+                ];
+                self.host.start_peer(program, own.iter().chain(flags))
+            }
+            Who::Nobody => Ok(Instant::now()),
         }
     }
 
-    fn flags_of_kube_router(&self) -> Vec<String> {
-        let own = [
-            format!("--kubeconfig={}", self.host.kubeconfig.display()),
-            format!("--hostname-override={}", self.host.node.name()),
-        ];
-        let others = [
-            "--run-firewall=true",
-            "--run-router=false",
-            "--run-service-proxy=false",
-            "--run-loadbalancer=false",
-            "--enable-cni=false",
-            // What it does by the clock is none of what is measured.
-            "--iptables-sync-period=1h",
-        ];
-        own.into_iter().chain(others.map(str::to_owned)).collect()
-    }
-
-    /// The pod whose policies are measured.
+    /// The pod that packets are sent to.
     pub fn server(&self) -> &Attached {
         &self.host.ends[0]
     }
@@ -96,9 +123,4 @@ impl Enforced {
     pub fn client(&self) -> &Attached {
         &self.host.ends[1]
     }
-}
-
-/// kube-router, if `conformance/setup.sh bench` has built it.
-pub fn kube_router() -> anyhow::Result<Option<PathBuf>> {
-    Ok(Programs::find()?.tool("kube-router").ok())
 }

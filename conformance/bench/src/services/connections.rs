@@ -1,5 +1,4 @@
-//! Connections of TCP from a client to the server of a node: how many are made in a second,
-//! and when they begin to be refused.
+//! Connections of TCP from a client to the server of a node: when they begin to be refused.
 //!
 //! One thread makes and accepts them: a thread that accepts beside it may be late, and what
 //! then overflows the listener's queue is repeated by the kernel after a second only.
@@ -16,8 +15,6 @@ use nix::sys::socket::{setsockopt, sockopt::Linger};
 use crate::policies::host::Attached;
 use crate::realtime;
 
-/// How long connections are counted at a time.
-const TURN: Duration = Duration::from_millis(200);
 /// Time between two connections of which one is to be refused.
 const INTERVAL: Duration = Duration::from_micros(200);
 /// How long a connection may take.
@@ -53,28 +50,6 @@ impl Ends {
         }
         Ok(())
     }
-}
-
-/// Connections that are made one after the other in a turn, in a second. `to` leads to the
-/// port of the server.
-pub fn rate(
-    client: &Attached,
-    server: &Attached,
-    port: u16,
-    to: SocketAddr,
-) -> anyhow::Result<f64> {
-    let ends = Ends::new(server, port, to)?;
-    let turn = || -> anyhow::Result<f64> {
-        let start = Instant::now();
-        let mut count = 0.0;
-        while start.elapsed() < TURN {
-            let made = ends.connect();
-            made.with_context(|| format!("connection {count} to {to}"))?;
-            count += 1.0;
-        }
-        Ok(count / start.elapsed().as_secs_f64())
-    };
-    client.pod.netns().enter(turn)?
 }
 
 /// Connections that are made one after the other until one is refused.

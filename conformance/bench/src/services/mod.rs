@@ -2,33 +2,31 @@
 //! by their number, beside kube-proxy.
 //!
 //! ```text
-//! connections   of TCP: how many in a second, until when
+//! connections   of TCP, until one is refused
 //! objects       Services as the API has them
-//! subject       who serves them: tweed, kube-proxy, a rule made by hand, nobody
 //! ```
 //!
-//! The nodes, their API server and the probes are those of [`crate::policies`]. All
+//! The nodes, their API server, subjects and probes are those of [`crate::policies`]. All
 //! subjects take turns within a round; that a Service works is seen by packets.
 
 mod connections;
 mod objects;
-mod subject;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use tweed_lab::Underlay;
+use tweed_lab::{Programs, Underlay};
 
-use crate::Options;
-use crate::policies::probe::{self, Probe};
-use crate::policies::{PAUSE, record_all};
-use crate::report::{Report, Table, progress};
-use crate::stats::{millis, percentile, turns};
+use crate::policies::probe::Probe;
+use crate::policies::subject::{Contender, Subject, Who};
+use crate::policies::{PAUSE, costs};
+use crate::report::{Column, Report, Table};
+use crate::stats::millis;
+use crate::{Options, cost};
 use connections::UntilRefused;
-use objects::{CIDRS, Measured, SERVICES, SLICES};
-use subject::{Served, Subject};
+use objects::{CIDRS, CLUSTER_IPS, Measured, SERVICES, SLICES};
 
 /// Numbers of Services.
 const SIZES: [u32; 4] = [1, 1000, 10_000, 60_000];
@@ -48,59 +46,73 @@ const LOADED: Measured = Measured::udp("loaded", 10, 7001);
 const COMING: Measured = Measured::udp("coming", 11, 7002);
 /// The Service whose connections are refused when its endpoint goes.
 const GOING: Measured = Measured::tcp("going", 14, 7005);
-/// The Services by which costs are measured.
+/// The Service by which the cost of a packet is measured.
 const COST: Measured = Measured::udp("cost", 12, 7003);
-const CONNECT: Measured = Measured::tcp("connect", 13, 7004);
+
+const KUBE_PROXY: [&str; 5] = [
+    "--cluster-cidr=10.250.0.0/16",
+    "--config-sync-period=1h",
+    // These sysctls cannot be written in a network namespace.
+    "--conntrack-max-per-core=0",
+    "--conntrack-tcp-timeout-close-wait=0s",
+    "--conntrack-tcp-timeout-established=0s",
+];
 
 /// Measures all of it.
 pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::Result<Report> {
     let rounds = options.rounds(3);
     let sizes = options.size(SIZES, FEW);
     let (changes, batches) = options.size((50, 100), (2, 2));
+    let most_of_kube_proxy = options.size(MOST_OF_KUBE_PROXY, FEW[0]);
     let how = format!(
         "{rounds} rounds. Each Service has two endpoints on other nodes, but for those that are \
          measured, whose endpoint is a pod of the node, as is the client. {changes} changes, \
-         {} of kube-proxy. {}",
+         {} of kube-proxy, which reads JSON, as the server of this benchmark has nothing else. \
+         Above {most_of_kube_proxy} Services it is left out, and where `conformance/setup.sh \
+         e2e` has not built it.",
         changes.min(MOST_CHANGES_OF_KUBE_PROXY),
-        match subject::kube_proxy()? {
-            Some(_) => format!(
-                "kube-proxy reads JSON, as the server of this benchmark has nothing else; above \
-                 {MOST_OF_KUBE_PROXY} Services it is left out."
-            ),
-            None => "kube-proxy is left out: `conformance/setup.sh e2e` builds it.".to_owned(),
-        }
     );
-    let most_of_kube_proxy = match subject::kube_proxy()? {
-        Some(_) => options.size(MOST_OF_KUBE_PROXY, FEW[0]),
-        None => 0,
+    let columns = subjects(false)?.map(|subject| subject.name);
+    let title = |size| format!("{size} Services");
+    let report = Report::new("services", out, &how);
+    report.of_sizes(rounds, &columns, &sizes, title, |number, size, table| {
+        let subjects = subjects(size <= most_of_kube_proxy)?;
+        let round = Round {
+            number,
+            size,
+            changes,
+            batches,
+            rest: options.size(SETTLED, PAUSE),
+        };
+        round.measure(underlay, &subjects, table)
+    })
+}
+
+/// Who serves, and the server's own address without any Service.
+fn subjects(with_kube_proxy: bool) -> anyhow::Result<[Subject; 4]> {
+    let path = Programs::find()?
+        .target()
+        .join("tools/kubernetes/bin/kube-proxy");
+    let kube_proxy = |mode: &str| Subject {
+        name: format!("kube-proxy, {mode}"),
+        who: Who::Peer {
+            program: (with_kube_proxy && path.exists()).then(|| path.clone()),
+            flags: (KUBE_PROXY.iter().map(ToString::to_string))
+                .chain([format!("--proxy-mode={mode}")])
+                .collect(),
+            agent: &[],
+        },
     };
-    let mut report = Report::new("services", out, &how);
-    let columns = || Subject::ALL.map(Subject::name);
-    report.tables = (sizes.iter())
-        .map(|size| Table::new(&format!("{size} Services"), columns()))
-        .collect();
-    for round in 0..rounds {
-        for (table, size) in sizes.into_iter().enumerate() {
-            progress(&format!(
-                "round {} of {rounds}: {size} Services …",
-                round + 1
-            ));
-            let table = &mut report.tables[table];
-            let round = Round {
-                number: round,
-                size,
-                changes,
-                batches,
-                rest: options.size(SETTLED, PAUSE),
-                most_of_kube_proxy,
-            };
-            round
-                .measure(underlay, table)
-                .with_context(|| format!("{size} Services"))?;
-            report.save()?;
-        }
-    }
-    Ok(report)
+    let subject = |name: &str, who| Subject {
+        name: name.to_owned(),
+        who,
+    };
+    Ok([
+        subject("tweed", Who::Tweed(&["--services", "on"])),
+        kube_proxy("nftables"),
+        kube_proxy("iptables"),
+        subject("without Services", Who::Nobody),
+    ])
 }
 
 /// One round of one number of Services.
@@ -112,52 +124,48 @@ struct Round {
     batches: u32,
     /// After so long all that belongs to a start is over.
     rest: Duration,
-    /// With more Services kube-proxy is left out.
-    most_of_kube_proxy: u32,
 }
 
 impl Round {
-    fn measure(&self, underlay: &Underlay, table: &mut Table) -> anyhow::Result<()> {
-        let mut nodes = Vec::new();
-        for at in turns(self.number, Subject::ALL.len()) {
-            let subject = Subject::ALL[at];
-            if matches!(subject, Subject::KubeProxy(_)) && self.size > self.most_of_kube_proxy {
-                continue;
-            }
-            let mut served = Served::new(underlay, at as u8 + 1, subject)?;
-            let mut record = |row: &str, value| table.record(row, at, value);
-            self.load(&mut served, &mut record)
-                .with_context(|| subject.name())?;
-            nodes.push((at, served));
+    fn measure(
+        &self,
+        underlay: &Underlay,
+        subjects: &[Subject],
+        table: &mut Table,
+    ) -> anyhow::Result<()> {
+        let is_proxy = |one: &Contender<'_>| !matches!(one.subject.who, Who::Nobody);
+        let mut contenders = Contender::all(underlay, subjects, (self.number, 0), |one| {
+            self.load(one, &mut table.column(one.column))
+        })?;
+        for one in contenders.iter().filter(|one| is_proxy(one)) {
+            let column = &mut table.column(one.column);
+            self.changes(one, column)
+                .with_context(|| one.subject.name.clone())?;
+            column.record("peak memory, MiB", one.host.peak_mib()?);
         }
-        for (at, served) in &nodes {
-            if served.subject.is_proxy() {
-                let mut record = |row: &str, value| table.record(row, *at, value);
-                self.changes(served, &mut record)
-                    .with_context(|| served.subject.name())?;
-                record("peak memory, MiB", served.host.peak_mib()?);
-            }
-        }
-        self.packets(&nodes, table)?;
-        self.connections(&nodes, table)?;
-        for (at, served) in &mut nodes {
-            if served.subject.is_proxy() {
-                let freed = served
-                    .remove_rules()
-                    .with_context(|| served.subject.name())?;
-                table.record("kernel memory, MiB", *at, freed);
-            }
+        let to = |one: &Contender<'_>| match one.subject.who {
+            Who::Nobody => SocketAddr::new(one.server().address, COST.port),
+            _ => COST.at(),
+        };
+        costs::packets(&contenders, self.batches, COST.port, to, table)?;
+        for one in contenders.iter_mut().filter(|one| is_proxy(one)) {
+            let freed = remove_rules(one).with_context(|| one.subject.name.clone())?;
+            table.record("kernel memory, MiB", one.column, freed);
         }
         Ok(())
     }
 
     /// From the start of who serves to the first packet that comes through a Service.
-    fn load(&self, served: &mut Served, record: Record<'_>) -> anyhow::Result<()> {
-        let server = Some(served.host.ends[0].address);
-        let name = served.host.node.name().to_owned();
-        let api = &served.host.server;
+    fn load(&self, one: &mut Contender<'_>, column: &mut Column<'_>) -> anyhow::Result<()> {
+        // A packet to a Service that nobody translates goes nowhere, and conntrack keeps
+        // nothing of it.
+        let netns = one.host.node.netns();
+        netns.ip([format!("route add unreachable {CLUSTER_IPS}")])?;
+        let server = Some(one.server().address);
+        let name = one.host.node.name().to_owned();
+        let api = &one.host.server;
         api.put(CIDRS, [objects::cidr()]);
-        let measured = [LOADED, COMING, GOING, COST, CONNECT];
+        let measured = [LOADED, COMING, GOING, COST];
         let unused = (0..self.size).map(objects::unused);
         let (services, slices): (Vec<_>, Vec<_>) =
             unused.map(|[service, slice]| (service, slice)).unzip();
@@ -165,40 +173,33 @@ impl Round {
         api.put(SLICES, slices);
         api.put(SERVICES, measured.map(Measured::service));
         api.put(SLICES, measured.map(|one| one.slice(server, &name)));
-        match served.subject {
-            Subject::Direct => return Ok(()),
-            Subject::OneRule => return one_rule(served),
-            Subject::Tweed | Subject::KubeProxy(_) => {}
+        if matches!(one.subject.who, Who::Nobody) {
+            return Ok(());
         }
-        let ends = &served.host.ends;
-        let probe = Probe::start_to(&ends[1], &ends[0], LOADED.port, LOADED.at())?;
-        let start = served.start()?;
-        record(
-            "start to the first packet, ms",
-            millis(probe.wait_open(start)?),
-        );
-        record("CPU of the start, ms", millis(served.host.cpu()?));
+        let probe = Probe::start_to(one.client(), one.server(), LOADED.port, LOADED.at())?;
+        let start = one.start()?;
+        let took = probe.wait_open(start)?;
+        column.record("start to the first packet, ms", millis(took));
+        column.record("CPU of the start, ms", millis(one.host.cpu()?));
         Ok(())
     }
 
     /// An endpoint comes and goes, which is the only one of its Service.
-    fn changes(&self, served: &Served, record: Record<'_>) -> anyhow::Result<()> {
-        let ends = &served.host.ends;
-        let (api, node) = (&served.host.server, served.host.node.name());
-        let slices = |service: Measured| {
-            [Some(ends[0].address), None].map(|endpoint| service.slice(endpoint, node))
-        };
+    fn changes(&self, one: &Contender<'_>, column: &mut Column<'_>) -> anyhow::Result<()> {
+        let (client, server) = (one.client(), one.server());
+        let (api, node) = (&one.host.server, one.host.node.name());
+        let slices =
+            |service: Measured| [Some(server.address), None].map(|to| service.slice(to, node));
         let [with, without] = slices(COMING);
         let [with_connections, without_connections] = slices(GOING);
-        let (changes, rest) = match served.subject {
-            Subject::KubeProxy(_) => (self.changes.min(MOST_CHANGES_OF_KUBE_PROXY), SETTLED),
-            _ => (self.changes, PAUSE),
+        let (changes, rest) = match one.subject.is_peer() {
+            true => (self.changes.min(MOST_CHANGES_OF_KUBE_PROXY), SETTLED),
+            false => (self.changes, PAUSE),
         };
         let (mut comes, mut refused, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         std::thread::sleep(self.rest);
         for _ in 0..changes {
-            let (port, to) = (GOING.port, GOING.at());
-            let made = UntilRefused::start(&ends[1], &ends[0], port, to)?;
+            let made = UntilRefused::start(client, server, GOING.port, GOING.at())?;
             std::thread::sleep(rest);
             let start = api.put(SLICES, [without_connections.clone()]);
             refused.push(millis(made.wait(start)?));
@@ -207,98 +208,56 @@ impl Round {
             api.put(SLICES, [with_connections.clone()]);
         }
         std::thread::sleep(rest);
-        if served.subject == Subject::Tweed {
-            let probe = Probe::start_to(&ends[1], &ends[0], COMING.port, COMING.at())?;
-            for _ in 0..changes {
+        for _ in 0..changes {
+            // kube-proxy leaves the flows of a Service alone that has no endpoints any more,
+            // so they go on: what is asked afterwards are new ones.
+            let probe = if one.subject.is_peer() {
+                api.put(SLICES, [without.clone()]);
+                std::thread::sleep(rest);
+                Probe::start_refused(client, server, COMING.port, COMING.at())?
+            } else {
+                let probe = Probe::start_to(client, server, COMING.port, COMING.at())?;
                 std::thread::sleep(rest);
                 let start = api.put(SLICES, [without.clone()]);
                 silent.push(millis(probe.wait_shut(start)?));
                 std::thread::sleep(rest);
-                let start = api.put(SLICES, [with.clone()]);
-                comes.push(millis(probe.wait_open(start)?));
-            }
-        } else {
-            // kube-proxy leaves the flows of a Service alone that has no endpoints any more,
-            // so they go on: what is asked afterwards are new ones.
-            for _ in 0..changes {
-                api.put(SLICES, [without.clone()]);
-                std::thread::sleep(rest);
-                let probe = Probe::start_refused(&ends[1], &ends[0], COMING.port, COMING.at())?;
-                let start = api.put(SLICES, [with.clone()]);
-                comes.push(millis(probe.wait_open(start)?));
-            }
+                probe
+            };
+            let start = api.put(SLICES, [with.clone()]);
+            comes.push(millis(probe.wait_open(start)?));
         }
-        record_all("an endpoint comes", &mut comes, record);
-        record_all("an endpoint goes", &mut refused, record);
-        record_all("an endpoint goes, with its UDP flows", &mut silent, record);
-        Ok(())
-    }
-
-    /// What a packet costs, batch by batch on each node in turn.
-    fn packets(&self, nodes: &[(usize, Served)], table: &mut Table) -> anyhow::Result<()> {
-        let mut times = vec![[Vec::new(), Vec::new()]; nodes.len()];
-        for batch in 0..self.batches as usize {
-            for turn in turns(batch, nodes.len()) {
-                let ((_, served), times) = (&nodes[turn], &mut times[turn]);
-                let ends = &served.host.ends;
-                let one = probe::cost(&ends[1], &ends[0], COST.port, served.leads_to(COST))?;
-                for (all, one) in times.iter_mut().zip(one) {
-                    all.push(one);
-                }
-            }
-        }
-        for ((at, _), times) in nodes.iter().zip(&mut times) {
-            for (what, times) in ["a new flow", "an established flow"].iter().zip(times) {
-                times.sort_by(f64::total_cmp);
-                let median = percentile(times, 0.5).unwrap_or_default();
-                table.record(&format!("packet of {what}, ns"), *at, median);
-            }
-        }
-        Ok(())
-    }
-
-    /// How many connections one client makes in a second, on each node in turn.
-    fn connections(&self, nodes: &[(usize, Served)], table: &mut Table) -> anyhow::Result<()> {
-        let mut rates = vec![Vec::new(); nodes.len()];
-        for batch in 0..self.batches.div_ceil(10) as usize {
-            for turn in turns(batch, nodes.len()) {
-                let ((_, served), rates) = (&nodes[turn], &mut rates[turn]);
-                let ends = &served.host.ends;
-                let to = served.leads_to(CONNECT);
-                rates.push(connections::rate(&ends[1], &ends[0], CONNECT.port, to)?);
-            }
-        }
-        for ((at, _), rates) in nodes.iter().zip(&mut rates) {
-            rates.sort_by(f64::total_cmp);
-            let median = percentile(rates, 0.5).unwrap_or_default();
-            table.record("connections a second", *at, median);
-        }
+        column.record_times("an endpoint comes, event to packet", &comes);
+        column.record_times("an endpoint goes, event to packet", &refused);
+        let row = "an endpoint goes, with its UDP flows, event to packet";
+        column.record_times(row, &silent);
         Ok(())
     }
 }
 
-type Record<'a> = &'a mut dyn FnMut(&str, f64);
-
-impl Served {
-    /// Where a client sends to.
-    fn leads_to(&self, service: Measured) -> SocketAddr {
-        match self.subject {
-            Subject::Direct => SocketAddr::new(self.host.ends[0].address, service.port),
-            _ => service.at(),
-        }
-    }
+/// Ends who serves and removes all rules and sets of the node; gives by how much the
+/// kernel's memory fell, in MiB. Entries of conntrack are removed before, so that none
+/// of them ends meanwhile.
+fn remove_rules(one: &mut Contender<'_>) -> anyhow::Result<f64> {
+    one.host.stop_peer()?;
+    one.host.stop_agent()?;
+    let netns = one.host.node.netns();
+    netns.sh("conntrack -F")?;
+    let with = settled_mib()?;
+    netns.nft("flush ruleset\n")?;
+    Ok(with - settled_mib()?)
 }
 
-fn one_rule(served: &Served) -> anyhow::Result<()> {
-    let server = served.host.ends[0].address;
-    let rules = [(COST, "udp"), (CONNECT, "tcp")].map(|(service, protocol)| {
-        let at = service.at();
-        let (ip, port) = (at.ip(), at.port());
-        format!("ip daddr {ip} {protocol} dport {port} dnat to {server}:{port}\n")
-    });
-    let table = format!(
-        "table ip floor {{ chain prerouting {{ type nat hook prerouting priority -100\n{}}}\n}}\n",
-        rules.concat()
-    );
-    Ok(served.host.node.netns().nft(&table)?)
+/// The kernel's memory once it has stopped to fall, or after half a minute: the kernel frees
+/// elements of sets after it has answered, and large maps for seconds.
+fn settled_mib() -> anyhow::Result<f64> {
+    let mut last = cost::slab_mib()?;
+    for _ in 0..60 {
+        std::thread::sleep(Duration::from_millis(500));
+        let now = cost::slab_mib()?;
+        if now > last - 0.1 {
+            return Ok(now);
+        }
+        last = now;
+    }
+    Ok(last)
 }
