@@ -86,11 +86,11 @@ fn udp(structure: &[u8], vxlan: Vxlan) -> Option<bool> {
     let field = |place| number(structure, place);
     let range = field(4)?..=field(6)?;
     let is_inverted = structure.get(INVERTED)? & DESTINATION != 0;
-    match range.contains(&vxlan.port) != is_inverted {
-        true if (field(0)?, field(2)?) == (0, u16::MAX) => Some(true),
-        true => None,
-        false => Some(false),
+    if range.contains(&vxlan.port) == is_inverted {
+        return Some(false);
     }
+    let is_from_any = (field(0)?, field(2)?) == (0, u16::MAX);
+    is_from_any.then_some(true)
 }
 
 /// `struct xt_multiport_v1`, if it asks for the port that a packet goes to.

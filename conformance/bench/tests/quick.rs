@@ -236,9 +236,10 @@ fn an_interrupted_run_leaves_nothing() {
     // It keeps the plugins' state on a file system of its own.
     let limit = Duration::from_secs(60);
     let mounted = wait_until("the first node to be made", limit, || {
-        match mounts_of(pid).is_empty() {
-            true => Err("no mount".to_owned()),
-            false => Ok(()),
+        if mounts_of(pid).is_empty() {
+            Err("no mount".to_owned())
+        } else {
+            Ok(())
         }
     });
     mounted.unwrap();

@@ -190,10 +190,8 @@ impl Family {
         let dropped = dropped?;
         let program = format!("{}-legacy", self.program);
         let name = hook.chain();
-        let chain = match table.has_chain("DOCKER-USER") {
-            true if hook == Hook::Forward => "DOCKER-USER",
-            _ => name,
-        };
+        let is_docker_s = hook == Hook::Forward && table.has_chain("DOCKER-USER");
+        let chain = if is_docker_s { "DOCKER-USER" } else { name };
         let problem = Problem::new(
             hook.problem(),
             format!("{program} {name}"),

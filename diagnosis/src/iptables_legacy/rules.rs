@@ -219,9 +219,10 @@ impl Table {
                 let is_other = (is_no_uplink(incoming) && inverted & NOT_IN == 0)
                     || (!may_be_pod && inverted & NOT_OUT == 0);
                 let is_certain = PREFIX.starts_with(outgoing) && incoming.is_empty() && is_plain;
-                match is_other {
-                    true => Some(false),
-                    false => is_certain.then_some(true),
+                if is_other {
+                    Some(false)
+                } else {
+                    is_certain.then_some(true)
                 }
             }
             Probe::VxlanIn(_) | Probe::VxlanOut(_) => {

@@ -195,9 +195,10 @@ fn examine<R: Ruleset>(
     };
     let Chain { table, name, .. } = chain;
     let family = family_word(chain.family);
-    let how = match chain.drops_by_policy {
-        true => "its policy is drop and no rule accepts them",
-        false => "a rule refuses them",
+    let how = if chain.drops_by_policy {
+        "its policy is drop and no rule accepts them"
+    } else {
+        "a rule refuses them"
     };
     let problem = Problem::new(
         chain.hook.problem(),
@@ -301,9 +302,10 @@ fn cure(chain: &Chain, passed: &BTreeSet<String>, probes: &[Probe]) -> String {
             FAMILY_IPV6 => "ip6tables",
             _ => "iptables",
         };
-        let target = match by("DOCKER-USER") {
-            true => "DOCKER-USER",
-            false => iptables,
+        let target = if by("DOCKER-USER") {
+            "DOCKER-USER"
+        } else {
+            iptables
         };
         return probe::iptables_cure(program, target, probes);
     }

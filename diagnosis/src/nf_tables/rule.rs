@@ -220,9 +220,10 @@ impl<T: Table> Judge<'_, T> {
         }
         let name = find(data, SET).and_then(text).unwrap_or_default();
         // A set with a name changes by itself, which would have to be watched.
-        let elements = match name.starts_with("__") {
-            true => self.table.elements(name)?,
-            false => None,
+        let elements = if name.starts_with("__") {
+            self.table.elements(name)?
+        } else {
+            None
         };
         let Some(elements) = elements else {
             self.certain = false;

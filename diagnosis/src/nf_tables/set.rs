@@ -117,9 +117,10 @@ impl Elements {
     /// with this key.
     fn with(&self, value: &[u8]) -> &[Element] {
         let end = self.sorted.partition_point(|one| *one.key <= *value);
-        let start = match self.has_intervals {
-            true => end.saturating_sub(1),
-            false => self.sorted.partition_point(|one| *one.key < *value),
+        let start = if self.has_intervals {
+            end.saturating_sub(1)
+        } else {
+            self.sorted.partition_point(|one| *one.key < *value)
         };
         self.sorted.get(start..end).unwrap_or_default()
     }

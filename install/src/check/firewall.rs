@@ -41,9 +41,10 @@ fn families(places: &Places) -> BTreeSet<Family> {
     let read = regular_file::read(&places.run_dir.join(AGENT_STATE_FILE), limits::STATE).ok();
     let state = read.and_then(|text| serde_json::from_slice::<PodCidrs>(&text).ok());
     let cidrs = state.unwrap_or_default().pod_cidrs;
-    match cidrs.is_empty() {
-        true => [Family::V4, Family::V6].into(),
-        false => cidrs.iter().map(|cidr| Family::of(cidr.ip())).collect(),
+    if cidrs.is_empty() {
+        [Family::V4, Family::V6].into()
+    } else {
+        cidrs.iter().map(|cidr| Family::of(cidr.ip())).collect()
     }
 }
 

@@ -27,11 +27,12 @@ fn judge(found: Result<Found, FindError>, mode: Option<&str>) -> Vec<Outcome> {
     match found {
         Ok(found) => {
             let problems: Vec<Problem> = service_proxy::problems(&found, mode);
-            match problems.is_empty() {
-                true => vec![ok(
+            if problems.is_empty() {
+                vec![ok(
                     "no other program serves Services, nor has left rules for them",
-                )],
-                false => problems.into_iter().map(Err).collect(),
+                )]
+            } else {
+                problems.into_iter().map(Err).collect()
             }
         }
         Err(error) => vec![incomplete(

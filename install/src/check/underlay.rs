@@ -42,9 +42,10 @@ fn uplinks() -> Result<Vec<Link>, Error> {
 
 fn judge(link: &Link, has_vxlan: bool) -> Outcome {
     let Link { name, mtu, .. } = link;
-    let (over_ipv4, over_ipv6, way) = match has_vxlan {
-        true => (VXLAN_OVER_IPV4, VXLAN_OVER_IPV6, "over VXLAN"),
-        false => (0, 0, "over direct routes"),
+    let (over_ipv4, over_ipv6, way) = if has_vxlan {
+        (VXLAN_OVER_IPV4, VXLAN_OVER_IPV6, "over VXLAN")
+    } else {
+        (0, 0, "over direct routes")
     };
     let left = mtu.saturating_sub(over_ipv4);
     let too_small = |message: String| {

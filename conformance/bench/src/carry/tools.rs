@@ -174,9 +174,10 @@ impl Servers {
         for port in [IPERF_PORT, SOCKPERF_PORT] {
             wait_until("a server to listen", SERVER_LIMIT, || {
                 let sockets = netns.sh("ss -Htln").map_err(|error| error.to_string())?;
-                match sockets.contains(&format!(":{port}")) {
-                    true => Ok(()),
-                    false => Err(sockets),
+                if sockets.contains(&format!(":{port}")) {
+                    Ok(())
+                } else {
+                    Err(sockets)
                 }
             })?;
         }

@@ -146,9 +146,10 @@ impl Round {
     fn engine(&self, node: &mut Contender<'_>, column: &mut Column<'_>) -> anyhow::Result<()> {
         let start = self.load(node, column)?;
         // kube-router writes everything anew after each change: what comes meanwhile waits.
-        let (most, longest, rest) = match node.subject.is_peer() {
-            true => (MOST_CHANGES_OF_KUBE_ROUTER, LONGEST_OF_KUBE_ROUTER, start),
-            false => (self.changes, Duration::MAX, PAUSE),
+        let (most, longest, rest) = if node.subject.is_peer() {
+            (MOST_CHANGES_OF_KUBE_ROUTER, LONGEST_OF_KUBE_ROUTER, start)
+        } else {
+            (self.changes, Duration::MAX, PAUSE)
         };
         let changes = Changes {
             node,

@@ -192,9 +192,10 @@ impl Round {
             |service: Measured| [Some(server.address), None].map(|to| service.slice(to, node));
         let [with, without] = slices(COMING);
         let [with_connections, without_connections] = slices(GOING);
-        let (changes, rest) = match one.subject.is_peer() {
-            true => (self.changes.min(MOST_CHANGES_OF_KUBE_PROXY), SETTLED),
-            false => (self.changes, PAUSE),
+        let (changes, rest) = if one.subject.is_peer() {
+            (self.changes.min(MOST_CHANGES_OF_KUBE_PROXY), SETTLED)
+        } else {
+            (self.changes, PAUSE)
         };
         let (mut comes, mut refused, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         std::thread::sleep(self.rest);
