@@ -12,7 +12,7 @@ use tweed_lab::LabError;
 
 use crate::world::World;
 
-pub use kernel::{list, text};
+pub use kernel::text;
 pub use packets::{Endpoints, PORT};
 pub use table::{Skeleton, objects};
 
