@@ -19,7 +19,7 @@ mod packet;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr;
 
@@ -57,6 +57,9 @@ pub struct Announcer {
     left: BTreeMap<Announcement, Left>,
     /// Whether the last announcement could not be sent: this is logged once.
     failed: bool,
+    /// What sends, once anything was sent. To close it, the kernel waits for all processors:
+    /// 10 ms and more, for which the route of a new Node would have to wait.
+    socket: Option<OwnedFd>,
 }
 
 /// What is left to do for an address.
@@ -77,6 +80,7 @@ impl Announcer {
             resumed: run_dir.join(READY_FILE).exists(),
             left: BTreeMap::new(),
             failed: false,
+            socket: None,
         }
     }
 
@@ -92,7 +96,7 @@ impl Announcer {
         for announcement in self.due(&present(mirror, own_addresses), again) {
             let Announcement { address, mac, .. } = announcement;
             let link = mirror.link_name(announcement.link);
-            let sent = send(&announcement);
+            let sent = self.send(&announcement);
             let was_failing = self.sent(&announcement, sent);
             match sent {
                 Ok(()) => tracing::debug!(%address, %mac, link, "own address announced"),
@@ -110,6 +114,33 @@ impl Announcer {
                 ),
             }
         }
+    }
+
+    fn send(&mut self, announcement: &Announcement) -> nix::Result<()> {
+        let Announcement {
+            address,
+            link,
+            mac,
+            is_router,
+        } = *announcement;
+        let (protocol, destination, packet) = match address {
+            IpAddr::V4(ip) => (ETH_P_ARP, packet::BROADCAST, packet::arp(ip, mac)),
+            IpAddr::V6(ip) => {
+                let packet = packet::advertisement(ip, mac, is_router);
+                (ETH_P_IPV6, packet::ALL_NODES_MAC, packet)
+            }
+        };
+        let place = place(link, protocol, destination)?;
+        let socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => {
+                // Of no protocol: it receives nothing.
+                let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+                socket(AddressFamily::Packet, SockType::Datagram, flags, None)?
+            }
+        };
+        let socket = self.socket.insert(socket).as_raw_fd();
+        sendto(socket, &packet, &place, MsgFlags::empty()).map(drop)
     }
 
     /// Enters how an announcement that was due went, and says whether the one before
@@ -172,27 +203,6 @@ fn present(mirror: &Mirror, own_addresses: &BTreeMap<IpAddr, u32>) -> BTreeSet<A
     own_addresses.iter().filter_map(announcement).collect()
 }
 
-fn send(announcement: &Announcement) -> nix::Result<()> {
-    let Announcement {
-        address,
-        link,
-        mac,
-        is_router,
-    } = *announcement;
-    let (protocol, destination, packet) = match address {
-        IpAddr::V4(ip) => (ETH_P_ARP, packet::BROADCAST, packet::arp(ip, mac)),
-        IpAddr::V6(ip) => {
-            let packet = packet::advertisement(ip, mac, is_router);
-            (ETH_P_IPV6, packet::ALL_NODES_MAC, packet)
-        }
-    };
-    // Of no protocol: it receives nothing.
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, None)?;
-    let place = place(link, protocol, destination)?;
-    sendto(socket.as_raw_fd(), &packet, &place, MsgFlags::empty()).map(drop)
-}
-
 /// The address of `mac` on a link for packets of this protocol (packet(7)).
 fn place(link: u32, protocol: i32, mac: Mac) -> nix::Result<LinkAddr> {
     let mut sll_addr = [0; 8];
@@ -226,6 +236,7 @@ mod tests {
             resumed,
             left: BTreeMap::new(),
             failed: false,
+            socket: None,
         }
     }
 
