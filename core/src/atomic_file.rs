@@ -103,20 +103,32 @@ pub fn update(path: &Path, content: &[u8], options: Options) -> Result<Update, R
 /// # Errors
 /// [`ReplaceError`].
 pub fn replace(path: &Path, content: &[u8], options: Options) -> Result<(), ReplaceError> {
+    replace_by(path, options, |file| file.write_all(content))
+}
+
+/// As [`replace`], with the content that `write` writes.
+///
+/// # Errors
+/// [`ReplaceError`].
+pub fn replace_by<T>(
+    path: &Path,
+    options: Options,
+    write: impl FnOnce(&mut File) -> io::Result<T>,
+) -> Result<T, ReplaceError> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     make_folder(folder).map_err(ReplaceError::on("create the folder of", path))?;
     let (draft, mut file) = Draft::create(path, DRAFT_PREFIX, options.mode)?;
-    file.write_all(content)
-        .and_then(|()| {
+    let written = write(&mut file)
+        .and_then(|written| {
             if options.sync {
-                file.sync_all()
-            } else {
-                Ok(())
+                file.sync_all()?;
             }
+            Ok(written)
         })
         .map_err(ReplaceError::on("write", path))?;
     // The file stays open, and thereby locked, until it has its name.
-    draft.rename()
+    draft.rename()?;
+    Ok(written)
 }
 
 /// Removes from `folder` the drafts of killed processes, and returns their paths. A

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tweed_agent::kept_nodes::format::{FORMAT, Header, parse, text};
+use tweed_agent::kept_nodes::format::{FORMAT, Header, parse, write};
 
 /// Nodes that are used are written and read back the same, and the own Node is one of
 /// them. What was cut is not used.
@@ -24,7 +24,9 @@ pub fn check(input: &[u8]) {
         return;
     };
     assert!(nodes.iter().any(|node| node.name == expected.node));
-    let written = text(&expected, nodes.clone()).expect("Nodes can be written");
+    let mut written = Vec::new();
+    let batch = |count| nodes.iter().skip(count).take(2).cloned().collect();
+    write(&mut written, &expected, batch).expect("Nodes can be written");
     let read = parse(&written, &expected).expect("what was written is read");
     assert_eq!(read, nodes);
     assert!(parse(&written[..written.len() - 1], &expected).is_err());

@@ -29,11 +29,13 @@ use tweed_core::{limits, regular_file};
 use tweed_planner::overlay::cluster::Cluster;
 
 use crate::{config::Config, state::State};
-use format::{FORMAT, Header, Line, Unusable, parse, push, text};
+use format::{FORMAT, Header, Line, Unusable, parse, push, write};
 
 /// Bytes that may be appended however small the file was when it was written
 /// whole.
 const MIN_APPENDED: u64 = 64 << 10;
+/// Nodes that are written at once. The kernel thread waits for no more than a copy of these.
+const BATCH: usize = 100;
 
 /// What an event calls for.
 enum Change {
@@ -123,13 +125,13 @@ impl KeptNodes {
 
     async fn keep(&mut self, state: &State, change: &Change) {
         // While an older snapshot is held, so is the file.
-        let Some(nodes) = self.changed(&state.read().nodes, change) else {
+        let Some(changed) = self.changed(&state.read().nodes, change) else {
             self.whole = None;
             return;
         };
-        let written = match nodes {
+        let written = match changed {
             Changed::One(line) => self.append(&line),
-            Changed::All(nodes) => self.replace(nodes).await,
+            Changed::All => self.replace(state).await,
         };
         match written {
             Ok(()) => self.failed = false,
@@ -168,7 +170,7 @@ impl KeptNodes {
                 };
                 Some(Changed::One(line))
             }
-            _ => Some(Changed::All(nodes.nodes().cloned().collect())),
+            _ => Some(Changed::All),
         }
     }
 
@@ -183,11 +185,18 @@ impl KeptNodes {
         Ok(())
     }
 
-    async fn replace(&mut self, nodes: Vec<Node>) -> io::Result<()> {
+    /// Nobody else changes the Nodes meanwhile.
+    async fn replace(&mut self, state: &State) -> io::Result<()> {
         let header = self.header().await.map_err(io::Error::other)?;
-        let text = text(&header, nodes)?;
-        atomic_file::update(&self.path, &text, atomic_file::PRIVATE)?;
-        self.whole = Some(text.len() as u64);
+        let batch = |count| {
+            let stores = state.read();
+            let nodes = stores.nodes.nodes().skip(count).take(BATCH);
+            nodes.cloned().collect()
+        };
+        let size = atomic_file::replace_by(&self.path, atomic_file::PRIVATE, |file| {
+            write(file, &header, batch)
+        })?;
+        self.whole = Some(size);
         self.appended = 0;
         Ok(())
     }
@@ -217,7 +226,7 @@ fn remove(path: &Path) -> io::Result<()> {
 /// What has to be written.
 enum Changed {
     One(Line),
-    All(Vec<Node>),
+    All,
 }
 
 /// Reads the Nodes from the file at `path`, which must be `expected`'s.

@@ -12,6 +12,7 @@ pub mod endpoint_slice;
 pub mod namespace;
 pub mod network_policy;
 pub mod node;
+pub mod node_labels;
 pub mod pod;
 pub mod selector;
 pub mod service;

@@ -1,11 +1,9 @@
 //! A Node as its source describes it: not yet validated.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 
 use super::Object;
-use super::selector::Labels;
+use super::node_labels::NodeLabels;
 
 /// A Node, with only the fields that tweed uses. Fields that may hold wrong
 /// text stay text: the planner refuses a bad value and names its Node, and no
@@ -21,11 +19,12 @@ pub struct Node {
     pub created: Option<i64>,
     /// `spec.podCIDRs`, or `spec.podCIDR` alone.
     pub pod_cidrs: Vec<String>,
-    /// `status.addresses`, in their order.
+    /// `status.addresses`, in their order, without names: entries of kinds besides
+    /// `InternalIP` and `ExternalIP` that are no addresses.
     pub addresses: Vec<NodeAddress>,
-    /// `metadata.labels`, for policies that select Nodes; all who keep them share them.
-    #[serde(default, skip_serializing_if = "is_empty")]
-    pub labels: Arc<Labels>,
+    /// `metadata.labels`, for policies that select Nodes.
+    #[serde(default, skip_serializing_if = "NodeLabels::is_empty")]
+    pub labels: NodeLabels,
     /// Whether it is about to go: it has a `metadata.deletionTimestamp` or the taint
     /// [`TO_BE_DELETED`]. Load balancers then send it no new connections.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -34,10 +33,6 @@ pub struct Node {
 
 /// The taint by which cluster-autoscaler says that it is about to delete a Node.
 pub const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
-
-fn is_empty(labels: &Arc<Labels>) -> bool {
-    labels.is_empty()
-}
 
 /// One entry of `status.addresses`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

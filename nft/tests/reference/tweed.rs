@@ -69,7 +69,7 @@ fn node(cluster: &Cluster) -> Node {
     Node {
         name: cluster.node_name.clone(),
         addresses: addresses.collect(),
-        labels: std::sync::Arc::new([zone].into_iter().collect()),
+        labels: [zone].into(),
         ..Node::default()
     }
 }

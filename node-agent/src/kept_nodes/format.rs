@@ -82,18 +82,35 @@ pub(super) fn push(text: &mut Vec<u8>, line: &impl Serialize) -> io::Result<()> 
     Ok(())
 }
 
-/// The content of a file written whole.
+/// Writes a whole file, and returns its size. `batch` gives the Nodes that follow the
+/// first so many, and none at the end: thousands of them are not held a second time.
 ///
 /// # Errors
-/// A Node cannot be written as JSON.
-pub fn text(header: &Header, nodes: Vec<Node>) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
+/// Those of `out`; a Node cannot be written as JSON.
+pub fn write(
+    out: &mut impl io::Write,
+    header: &Header,
+    mut batch: impl FnMut(usize) -> Vec<Node>,
+) -> io::Result<u64> {
+    let (mut text, mut size, mut count) = (Vec::new(), 0, 0);
     push(&mut text, header)?;
-    for node in nodes {
-        push(&mut text, &Line::Node(node))?;
+    loop {
+        let nodes = batch(count);
+        count += nodes.len();
+        let is_end = nodes.is_empty();
+        for node in nodes {
+            push(&mut text, &Line::Node(node))?;
+        }
+        if is_end {
+            push(&mut text, &Line::Listed)?;
+        }
+        out.write_all(&text)?;
+        size += text.len() as u64;
+        if is_end {
+            return Ok(size);
+        }
+        text.clear();
     }
-    push(&mut text, &Line::Listed)?;
-    Ok(text)
 }
 
 /// Reads the Nodes in such a content, which must be `expected`'s.

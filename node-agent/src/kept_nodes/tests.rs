@@ -5,7 +5,7 @@ fn node(name: &str) -> Node {
     Node {
         name: name.to_owned(),
         pod_cidrs: vec!["10.244.1.0/24".to_owned()],
-        labels: Arc::new([("zone".to_owned(), name.to_owned())].into()),
+        labels: [("zone".to_owned(), name.to_owned())].into(),
         ..Node::default()
     }
 }
@@ -218,7 +218,9 @@ fn a_file_of_another_cluster_with_the_same_url_is_not_used() {
         (&[], &["b"], true),
         (&["a"], &[], true),
     ] {
-        let text = text(&header(written), vec![node("me")]).unwrap();
+        let mut text = Vec::new();
+        let nodes = |count| [node("me")].into_iter().skip(count).collect();
+        write(&mut text, &header(written), nodes).unwrap();
         let nodes = parse(&text, &header(read));
         assert_eq!(nodes.is_ok(), is_used, "{written:?} {read:?}");
     }

@@ -11,7 +11,8 @@
 //!   from the start until the first complete list with the own Node in it.
 
 use tweed_component::store::{Objects, Store, Touched};
-use tweed_core::object::{Event, ObjectKey};
+use tweed_core::object::node_labels::NodeLabels;
+use tweed_core::object::{Event, Object as _, ObjectKey};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::{object::node::Node, version::Version};
 
@@ -28,6 +29,8 @@ pub struct Cluster {
     /// Whether `held` has been set or cleared since the last
     /// [`Cluster::take_touched`].
     switched: bool,
+    /// Those of the last Node that came: mostly the next one has the same keys.
+    last_labels: NodeLabels,
 }
 
 /// The Nodes at one moment: complete, and with this node's own among them. The
@@ -71,6 +74,7 @@ impl Cluster {
             listed: Listed::Nothing,
             version: Version::default(),
             switched: false,
+            last_labels: NodeLabels::default(),
         }
     }
 
@@ -78,8 +82,9 @@ impl Cluster {
     /// source has listed its own. Without the own Node they are no snapshot and
     /// are left out.
     #[must_use]
-    pub fn resumed(self, nodes: impl IntoIterator<Item = Node>) -> Self {
-        let nodes: Objects<Node> = nodes.into_iter().collect();
+    pub fn resumed(mut self, nodes: impl IntoIterator<Item = Node>) -> Self {
+        let nodes = nodes.into_iter().map(|node| self.share_labels(node));
+        let nodes: Objects<Node> = nodes.collect();
         let held = nodes.get(&self.own).is_some().then_some(nodes);
         Self {
             switched: held.is_some(),
@@ -103,6 +108,11 @@ impl Cluster {
             self.held = Some(self.store.objects().clone());
         }
         let of_source = matches!(event, Event::Lost(_) | Event::Restored);
+        let event = match event {
+            Event::InitApply(node) => Event::InitApply(self.share_labels(node)),
+            Event::Apply(node) => Event::Apply(self.share_labels(node)),
+            other => other,
+        };
         if !self.store.apply(event) {
             return false;
         }
@@ -224,6 +234,17 @@ impl Cluster {
     fn objects(&self) -> Option<&Objects<Node>> {
         let stored = || (self.listed == Listed::Own).then(|| self.store.objects());
         self.held.as_ref().or_else(stored)
+    }
+
+    /// Has the labels of `node` use the memory of equal ones that are known: a list comes
+    /// beside the Nodes of the one before, or of an earlier run.
+    fn share_labels(&mut self, mut node: Node) -> Node {
+        if let Some(known) = self.get(&node.key()) {
+            node.labels.share(&known.labels);
+        }
+        node.labels.share(&self.last_labels);
+        self.last_labels = node.labels.clone();
+        node
     }
 
     fn find_own(&self) -> Listed {

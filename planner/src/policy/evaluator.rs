@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::network_policy::NetworkPolicy;
+use tweed_core::object::node_labels::NodeLabels;
 use tweed_core::object::pod::NamedPort;
 use tweed_core::object::selector::Labels;
 
@@ -44,7 +45,7 @@ pub struct Party {
     /// The pod, unless it is on the host's network or has ended.
     pub pod: Option<PodParty>,
     /// The labels of the Nodes that have the address.
-    pub nodes: Vec<Labels>,
+    pub nodes: Vec<NodeLabels>,
 }
 
 /// A packet.

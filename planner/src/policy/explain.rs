@@ -227,7 +227,7 @@ impl Index {
             nodes: Vec::new(),
         };
         for (_, node) in self.nodes.at(address) {
-            party.nodes.push((*node.labels).clone());
+            party.nodes.push(node.labels.clone());
             party.addresses.aliases.extend(node.aliases(address));
         }
         party

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use ipnetwork::IpNetwork;
 use tweed_core::object::node::Node;
-use tweed_core::object::selector::Labels;
+use tweed_core::object::node_labels::NodeLabels;
 
 use crate::addresses::{Span, spans_of, within};
 
@@ -14,7 +13,7 @@ use crate::addresses::{Span, spans_of, within};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeEntry {
     /// Its labels.
-    pub labels: Arc<Labels>,
+    pub labels: NodeLabels,
     /// `status.addresses`, without those that are in the pod CIDRs of any Node: a kubelet
     /// writes its own Node's, and would speak for another node's pod.
     pub addresses: BTreeSet<IpAddr>,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tweed_core::family::Family;
 use tweed_core::object::namespace::Namespace;
+use tweed_core::object::node_labels::NodeLabels;
 use tweed_core::object::selector::{LabelSelector, Labels};
 
 use super::desired::Number;
@@ -180,11 +181,11 @@ impl PeerSets {
     }
 
     /// The lists that a Node with these labels is in.
-    pub fn of_node(&self, labels: &Labels) -> BTreeSet<Number> {
+    pub fn of_node(&self, labels: &NodeLabels) -> BTreeSet<Number> {
         let selected = self
             .nodes
             .iter()
-            .filter(|(selector, _)| selector.selects(labels));
+            .filter(|(selector, _)| selector.selects_by(|key| labels.get(key)));
         selected.map(|(_, id)| *id).collect()
     }
 

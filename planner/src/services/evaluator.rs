@@ -384,7 +384,7 @@ impl Cluster {
             let zone = node.labels.get("topology.kubernetes.io/zone");
             zone.filter(|zone| !zone.is_empty())
         });
-        let node = Some(&self.options.node_name);
+        let node = Some(self.options.node_name.as_str());
         let by_node: Vec<&Vec<String>> = ready.iter().map(|one| &one.says.node_hints).collect();
         let by_zone: Vec<&Vec<String>> = ready.iter().map(|one| &one.says.zone_hints).collect();
         for (hints, wanted) in [(by_node, node), (by_zone, zone)] {
@@ -393,7 +393,7 @@ impl Cluster {
                 continue;
             }
             let hinted = ready.iter().zip(&hints);
-            let hinted = hinted.filter(|(_, hint)| hint.contains(wanted));
+            let hinted = hinted.filter(|(_, hint)| hint.iter().any(|one| one == wanted));
             let hinted: BTreeSet<Endpoint> = hinted.map(|(one, _)| one.at).collect();
             if !hinted.is_empty() {
                 return hinted;

@@ -60,7 +60,7 @@ impl Own {
     fn read(node: &Node) -> Self {
         let first = |family| usable(node).find(|ip| Family::of(*ip) == family);
         Self {
-            zone: node.labels.get(ZONE_LABEL).cloned().unwrap_or_default(),
+            zone: node.labels.get(ZONE_LABEL).unwrap_or_default().to_owned(),
             addresses: usable(node).collect(),
             primary: FAMILIES.into_iter().filter_map(first).collect(),
         }

@@ -3,6 +3,8 @@
 //! A field of the wrong type invalidates neither the Node nor its neighbours
 //! in a list: it is passed on as text, and the planner refuses it by name.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -68,6 +70,11 @@ impl Kind for Node {
         let mut metadata = fields.metadata.unwrap_or_default();
         let spec = fields.spec.unwrap_or_default();
         let addresses = fields.status.unwrap_or_default().addresses.into_iter();
+        let mut addresses: Vec<NodeAddress> = addresses.filter_map(Address::of_use).collect();
+        let mut pod_cidrs = list_or_first(spec.pod_cidrs, spec.pod_cidr);
+        // Thousands of Nodes are kept, and lists come with room for four entries.
+        addresses.shrink_to_fit();
+        pod_cidrs.shrink_to_fit();
         let mut taints = spec.taints.iter();
         let to_be_deleted = taints.any(|taint| taint.key == TO_BE_DELETED.as_bytes());
         Ok(Self {
@@ -76,13 +83,8 @@ impl Kind for Node {
             leaving: metadata.is_deleted() || to_be_deleted,
             labels: metadata.labels().into(),
             uid: lossy(metadata.uid),
-            pod_cidrs: list_or_first(spec.pod_cidrs, spec.pod_cidr),
-            addresses: addresses
-                .map(|entry| NodeAddress {
-                    kind: lossy(entry.kind),
-                    address: lossy(entry.address),
-                })
-                .collect(),
+            pod_cidrs,
+            addresses,
         })
     }
 }
@@ -103,6 +105,19 @@ fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Address>,
     Ok(entries.map(Address::from).collect())
 }
 
+impl Address {
+    /// The entry, unless it is a name: only addresses of the two kinds that tweed sends to
+    /// have to be ones.
+    fn of_use(self) -> Option<NodeAddress> {
+        let is_sent_to = self.kind == b"InternalIP" || self.kind == b"ExternalIP";
+        let entry = NodeAddress {
+            kind: lossy(self.kind),
+            address: lossy(self.address),
+        };
+        (is_sent_to || entry.address.parse::<IpAddr>().is_ok()).then_some(entry)
+    }
+}
+
 impl From<Value> for Address {
     fn from(mut entry: Value) -> Self {
         match (entry.get("type").is_some(), entry.get("address").is_some()) {
@@ -121,8 +136,6 @@ impl From<Value> for Address {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::*;
@@ -155,6 +168,7 @@ mod tests {
                 "addresses": [
                     {"type": "InternalIP", "address": "192.0.2.1"},
                     {"type": "Hostname", "address": "worker-1"},
+                    {"type": "Hostname", "address": "192.0.2.7"},
                 ],
                 "images": [{"names": ["x"]}],
             },
@@ -170,9 +184,9 @@ mod tests {
             pod_cidrs: vec!["10.244.1.0/24".to_owned(), "fd00:1::/64".to_owned()],
             addresses: vec![
                 address("InternalIP", "192.0.2.1"),
-                address("Hostname", "worker-1"),
+                address("Hostname", "192.0.2.7"),
             ],
-            labels: Arc::new([("a".to_owned(), "b".to_owned())].into()),
+            labels: [("a".to_owned(), "b".to_owned())].into(),
             ..named("worker-1")
         };
         assert_eq!(node, expected);

@@ -344,6 +344,8 @@ impl Mirror {
 
     fn add_route(&mut self, route: &Route) {
         let routes = self.routes.entry(route_key(route)).or_default();
+        // Mostly it is the only one: room for four would be three quarters of the memory.
+        routes.reserve_exact(1);
         routes.push(route.clone());
     }
 

@@ -74,7 +74,9 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: MirrorPart) -> Resul
                     other => other?,
                 };
                 for entry in entries {
-                    fdb.entry(FdbKey::of(&entry)).or_default().push(entry);
+                    let same = fdb.entry(FdbKey::of(&entry)).or_default();
+                    same.reserve_exact(1);
+                    same.push(entry);
                 }
             }
             mem::replace(&mut mirror.fdb, fdb) != mirror.fdb

@@ -102,7 +102,7 @@ impl Cluster {
                 cidr.is_some_and(|cidr| cidr.network() == address)
             });
             if overlay || own.contains(&address) {
-                party.nodes.push((*node.labels).clone());
+                party.nodes.push(node.labels.clone());
             }
             if overlay {
                 let same = own.iter().filter(|one| one.is_ipv4() == address.is_ipv4());

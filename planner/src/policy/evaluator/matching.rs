@@ -157,7 +157,8 @@ fn cluster_peer(one: &cluster::Peer, asked: &Asked<'_>, accepts: bool) -> Match 
         }
         cluster::Peer::Nodes(nodes) if egress => {
             understood(nodes)?;
-            Some(peer.nodes.iter().any(|labels| nodes.selects(labels)))
+            let mut all = peer.nodes.iter();
+            Some(all.any(|labels| nodes.selects_by(|key| labels.get(key))))
         }
         cluster::Peer::Networks(cidrs) if egress && asked.networks => any(cidrs
             .iter()

@@ -101,7 +101,7 @@ pub fn node(name: &str, addresses: &[&str], cidrs: &[&str], zone: &str) -> Node 
         name: name.to_owned(),
         pod_cidrs: texts(cidrs),
         addresses: addresses.iter().map(address).collect(),
-        labels: std::sync::Arc::new([label].into()),
+        labels: [label].into(),
         ..Node::default()
     }
 }

@@ -203,7 +203,7 @@ fn some_node(dice: &mut Dice) -> Node {
     let mut node = node("me", &addresses, &["10.0.0.0/24", "fd00:0:0:1::/64"], "");
     let zone = (*dice.pick(&["z1", "z1", "z2", ""])).to_owned();
     let label = ("topology.kubernetes.io/zone".to_owned(), zone);
-    node.labels = std::sync::Arc::new([label].into());
+    node.labels = [label].into();
     for address in &mut node.addresses {
         if dice.chance(3) {
             address.kind = "ExternalIP".to_owned();
