@@ -97,9 +97,6 @@ impl Judgement {
         let refused = match connection.answer(deadline) {
             Ok(Answer::Judged {} | Answer::NotInForce {}) => return false,
             Ok(Answer::Pending { reason }) => reason,
-            Ok(Answer::Explained(_) | Answer::Located(_)) => {
-                "the agent answers another request".to_owned()
-            }
             Ok(Answer::Error { message }) => format!("the agent refuses the request: {message}"),
             Err(error) => error.to_string(),
         };

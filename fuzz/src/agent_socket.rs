@@ -1,11 +1,14 @@
-//! `agent.sock`: a request that the agent reads, and an answer that the plugin reads.
+//! `agent.sock`: a request that the agent reads, and the answers that the plugin and the
+//! agent's own commands read.
 
-use tweed_core::agent_socket::message::{Answer, Message, Request};
+use tweed_agent::agent_socket::message::{Answer, Request};
+use tweed_core::agent_socket::message::{self as plugin, Message};
 
-/// The same bytes as a request and as an answer.
+/// The same bytes as a request and as an answer to each.
 pub fn check(input: &[u8]) {
     check_as::<Request>(input);
     check_as::<Answer>(input);
+    check_as::<plugin::Answer>(input);
 }
 
 /// A message that is read is within its limit, what follows its line changes nothing,

@@ -8,17 +8,18 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_agent::services::index::{ServiceIndex, ServiceObject};
-use tweed_core::agent_socket::service::{Destination, Fate, NoServiceFate, Where};
+use tweed_component::explain::{Destination, Where};
 use tweed_core::object::Event;
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::node::Node;
 use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_planner::services::desired::{Desired, Endpoint, Frontend, Tracked};
-use tweed_planner::services::explain::OwnAddresses;
-use tweed_planner::services::explain::lookup::{self, Origin};
+use tweed_planner::services::explain::lookup::{self, Origin, Way, WithoutService};
 use tweed_planner::services::stale::{Flow as Answered, Former, Judge, PROTOCOL};
-use tweed_planner::services::{NodePortAddresses, Options, PodNetworks, Step};
+use tweed_planner::services::{
+    NodePortAddresses, Options, OwnAddresses, Places, PodNetworks, Step,
+};
 use tweed_watch::manifests::parse;
 
 /// Which Node this is.
@@ -106,19 +107,20 @@ fn follow<K: ServiceObject>(index: &mut ServiceIndex, before: &[K], after: &[K])
     }
 }
 
-/// What becomes of a flow: its fate, whether it is masqueraded, and the endpoints that it
-/// may get.
-type Verdict = (Result<Fate, NoServiceFate>, bool, BTreeSet<Endpoint>);
+/// What becomes of a flow, and the endpoints that it may get. Two plans number their groups
+/// as they came.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Sent(BTreeSet<Endpoint>, bool),
+    Stopped(Way),
+    Without(WithoutService),
+}
 
 fn verdict(desired: &Desired, source: IpAddr, is_own: bool, key: Frontend) -> Verdict {
     // Node ports are looked at too: every destination counts as this machine's, but where no
     // Service has it.
     let Some(at) = lookup::frontend(desired, key, true) else {
-        return (
-            Err(lookup::without(desired, key.address, false)),
-            false,
-            BTreeSet::new(),
-        );
+        return Verdict::Without(lookup::without(desired, key.address, false));
     };
     let origin = match is_own {
         true => Origin::Node,
@@ -126,11 +128,14 @@ fn verdict(desired: &Desired, source: IpAddr, is_own: bool, key: Frontend) -> Ve
         false => Origin::Outside,
     };
     let way = lookup::way(desired, at, origin, Some(source));
-    let way = way.expect("a frontend that is found leads somewhere");
-    let endpoints = way.group.map(|group| lookup::endpoints(desired, group));
-    let endpoints = endpoints.unwrap_or_default();
-    assert_eq!(way.fate == Fate::Sent, !endpoints.is_empty(), "{key:?}");
-    (Ok(way.fate), way.masquerade, endpoints)
+    match way.expect("a frontend that is found leads somewhere") {
+        Way::Sent { group, masquerade } => {
+            let endpoints = lookup::endpoints(desired, group);
+            assert!(!endpoints.is_empty(), "{key:?}");
+            Verdict::Sent(endpoints, masquerade)
+        }
+        stopped => Verdict::Stopped(stopped),
+    }
 }
 
 /// The destinations that one of the plans knows, and one that none does.
@@ -241,9 +246,13 @@ pub fn check(input: &[u8]) {
             destination: true,
             client: false,
         };
-        let explained = index.planner.explain(&question, own);
+        let explained = index.planner.explain(&question, own, &Places::default());
         let explained = explained.expect("an address can always be asked for");
         let found = lookup::frontend(followed, key, true);
-        assert_eq!(explained.located.none.is_some(), found.is_none(), "{key:?}");
+        let says_port = explained
+            .steps
+            .iter()
+            .any(|one| one.what.starts_with("port "));
+        assert_eq!(says_port, found.is_some(), "{key:?}");
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use tweed_core::agent_socket::why::protocol_name;
+use tweed_component::explain::protocol_name;
 
 /// The numbers of protocols (IANA, Assigned Internet Protocol Numbers).
 pub const TCP: u8 = 6;

@@ -2,16 +2,16 @@
 //! answer: what they have in common.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
-use serde::Serialize;
+use tweed_component::explain::{Question, text};
 use tweed_core::agent_socket::client::{ClientError, Connection};
-use tweed_core::agent_socket::message::{Answer, Request};
 use tweed_core::paths::DEFAULT_RUN_DIR;
 
+use crate::agent_socket::message::{Answer, Request};
 use crate::config::absolute;
 
 /// Maximum time for the answer. The agent answers at once, unless it is planning.
@@ -31,49 +31,30 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// Asks the agent, takes what `expected` finds in the answer, and prints it.
+    /// Asks the agent and prints its answer.
     ///
     /// # Errors
     /// The agent is not running, or does not answer the question, or this process is not
     /// root.
-    pub fn run<T: Serialize>(
-        &self,
-        request: &Request,
-        expected: impl FnOnce(Answer) -> Result<T, Box<Answer>>,
-        text: impl FnOnce(&T) -> String,
-    ) -> Result<()> {
-        let answer = expected(ask(&self.run_dir, request)?).map_err(|other| match *other {
-            Answer::Error { message } => anyhow!("tweed-agent answers: {message}"),
-            other => anyhow!("tweed-agent answers something else: {other:?}"),
+    pub fn run(&self, question: Question) -> Result<()> {
+        let deadline = Instant::now() + ANSWER_WITHIN;
+        let asked = Connection::ask(&self.run_dir, &Request::Explain(question));
+        let connection = asked.map_err(|error| match error {
+            ClientError::NotRunning { .. } => anyhow!(
+                "{error}; or it runs with --policy off and --services off, or with another --run-dir"
+            ),
+            other => other.into(),
         })?;
-        let text = match self.json {
-            true => serde_json::to_string_pretty(&answer).context("cannot write JSON")? + "\n",
-            false => text(&answer),
+        let steps = match connection.answer(deadline)? {
+            Answer::Explained(steps) => steps,
+            Answer::Error { message } => bail!("tweed-agent answers: {message}"),
+        };
+        let text = if self.json {
+            serde_json::to_string_pretty(&steps).context("cannot write JSON")? + "\n"
+        } else {
+            text(&steps)
         };
         let written = std::io::stdout().lock().write_all(text.as_bytes());
         written.context("cannot write to stdout")
     }
-}
-
-fn ask(run_dir: &Path, request: &Request) -> Result<Answer> {
-    let deadline = Instant::now() + ANSWER_WITHIN;
-    let connection = Connection::ask(run_dir, request).map_err(|error| match error {
-        ClientError::NotRunning { .. } => anyhow!(
-            "{error}; or it runs with --policy off and --services off, or with another --run-dir"
-        ),
-        other => other.into(),
-    })?;
-    Ok(connection.answer(deadline)?)
-}
-
-/// Appends a line of an answer for people.
-pub fn line(text: &mut String, indent: usize, content: &str) {
-    text.push_str(&"  ".repeat(indent));
-    // What others named must not look like lines of ours.
-    text.extend(
-        content
-            .chars()
-            .map(|c| if c.is_control() { '?' } else { c }),
-    );
-    text.push('\n');
 }

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
-use super::message::{Answer, Message as _, MessageError, Request};
+use super::message::{Message, MessageError};
 use super::path::{AGENT_SOCKET, with_short_path};
 
 /// The agent was not asked, or has not answered.
@@ -62,7 +62,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub fn ask(run_dir: &Path, request: &Request) -> Result<Self, ClientError> {
+    pub fn ask(run_dir: &Path, request: &impl Message) -> Result<Self, ClientError> {
         let line = request.to_line().map_err(ClientError::Request)?;
         let path = run_dir.join(AGENT_SOCKET);
         let io = |operation| {
@@ -90,7 +90,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub fn answer(mut self, deadline: Instant) -> Result<Answer, ClientError> {
+    pub fn answer<A: Message>(mut self, deadline: Instant) -> Result<A, ClientError> {
         let mut received = Vec::new();
         let mut piece = [0; 1024];
         loop {
@@ -98,7 +98,7 @@ impl Connection {
                 Ok(0) => return Err(ClientError::Answer(MessageError::Cut)),
                 Ok(length) => {
                     received.extend(piece.iter().take(length));
-                    let answer = Answer::from_received(&received).map_err(ClientError::Answer)?;
+                    let answer = A::from_received(&received).map_err(ClientError::Answer)?;
                     if let Some(answer) = answer {
                         return Ok(answer);
                     }

@@ -1,4 +1,4 @@
-//! Requests and answers, and how they are written and read.
+//! What the plugin asks and is answered, and how all messages are written and read.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,8 +6,6 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::service::{Located, Where};
-use super::why::{Explained, Why};
 use crate::attachment::{ContainerId, IfName, NetworkName};
 
 /// The version of the protocol.
@@ -22,16 +20,12 @@ pub const MAX_ANSWER: usize = 256 * 1024;
 /// some minutes.
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// What the agent can be asked.
+/// What the plugin asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
     /// A pod has these addresses from now on: answer when it is no longer isolated.
     Judge(Judge),
-    /// Why is this flow allowed or denied?
-    Why(Why),
-    /// Where do new connections to this destination go?
-    Where(Where),
 }
 
 /// A pod whose addresses are to be judged by the policies. Its record is in the store
@@ -68,7 +62,7 @@ pub struct Pod {
     pub uid: Option<String>,
 }
 
-/// What the agent answers.
+/// What the agent answers to the plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
@@ -82,10 +76,6 @@ pub enum Answer {
         /// Why, as the end of a sentence.
         reason: String,
     },
-    /// To [`Request::Why`].
-    Explained(Explained),
-    /// To [`Request::Where`].
-    Located(Located),
     /// The request cannot be answered.
     Error {
         /// Why.
@@ -241,18 +231,6 @@ mod tests {
             assert_eq!(request.to_line().unwrap(), line.as_bytes());
             assert_eq!(read(&line).unwrap(), Some(request));
         }
-        let why = r#"{"version":1,"why":{"from":{"pod":{"namespace":"default","name":"web-0"}},"to":{"address":"192.0.2.1"},"protocol":6,"port":443}}"#;
-        let asked: Request = read(&format!("{why}\n")).unwrap().unwrap();
-        assert_eq!(asked.to_line().unwrap(), format!("{why}\n").as_bytes());
-        let explained = r#"{"version":1,"explained":{"node":"n1","inForce":true,"flows":[{"from":"10.244.1.5","to":"192.0.2.1","egress":{"verdict":"denied","policies":["default/a"],"policy":"default/a","rule":"none","kernel":{"judged":true,"policed":true,"identity":0,"profile":268435456}},"ingress":{"verdict":"not-here","policies":[]}}],"hints":["so"]}}"#;
-        let answer: Answer = read(&format!("{explained}\n")).unwrap().unwrap();
-        assert_eq!(
-            answer.to_line().unwrap(),
-            format!("{explained}\n").as_bytes()
-        );
-        let asked = r#"{"version":1,"where":{"to":{"address":{"address":"10.96.0.10","protocol":6,"port":443}},"from":"outside","all":false}}"#;
-        let request: Request = read(&format!("{asked}\n")).unwrap().unwrap();
-        assert_eq!(request.to_line().unwrap(), format!("{asked}\n").as_bytes());
         let (reason, message) = ("so".to_owned(), "no".to_owned());
         for (answer, line) in [
             (Answer::Judged {}, r#"{"version":1,"judged":{}}"#),

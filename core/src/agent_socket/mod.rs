@@ -13,14 +13,13 @@
 //! Programs of neighbouring versions understand each other: unknown keys are ignored, a
 //! new key has a default, and a new request is one more name, to which an older agent
 //! answers `error`. Only a change that breaks this gets another version number. `error`
-//! has the same form in every version.
+//! has the same form in every version. What people ask is a request that the agent itself
+//! adds, for only its own commands send it.
 //!
 //! | module | what is in it |
 //! |---|---|
-//! | [`message`] | requests and answers, and how they are written and read |
+//! | [`message`] | what the plugin asks, and how messages are written and read |
 //! | [`path`] | the socket's path, also where it is longer than a socket's address |
-//! | [`why`] | the question why a flow is allowed or denied |
-//! | [`service`] | the question where new connections to a Service go |
 //! | [`client`] | asking the agent, without threads and in bounded time |
 //!
 //! Only root may connect: the socket has mode 0600, and connecting needs the right to
@@ -30,5 +29,3 @@
 pub mod client;
 pub mod message;
 pub mod path;
-pub mod service;
-pub mod why;

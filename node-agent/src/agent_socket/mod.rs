@@ -10,6 +10,7 @@
 //! What they ask of the kernel, they ask while the kernel thread can plan.
 
 mod listener;
+pub mod message;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,18 +20,15 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tweed_core::agent_socket::message::{
-    Answer, Judge, MAX_WAIT, Message as _, MessageError, Request,
-};
-use tweed_core::agent_socket::service::Where;
-use tweed_core::agent_socket::why::Why;
+use tweed_component::explain::{Question, Step, Where, Why};
+use tweed_core::agent_socket::message::{self as plugin, Judge, MAX_WAIT, Message, MessageError};
 use tweed_core::object::node::Node;
 
 use crate::descriptors::Shares;
 use crate::judgements::Verdict;
-use crate::policy::{explain, index::PolicyIndex};
 use crate::services;
 use crate::state::State;
+use message::{Answer, Request};
 
 pub use listener::AgentSocket;
 
@@ -139,26 +137,25 @@ impl Default for Questions {
 /// Answers one request. A client that is gone needs no answer.
 async fn serve(mut stream: UnixStream, state: &Arc<State>, questions: &Questions) {
     let request = timeout(TRANSFER_LIMIT, read(&mut stream)).await;
-    let answer = match request {
+    let line = match request {
         Ok(Ok(Some(request))) => {
             tokio::select! {
-                answer = answer(request, state, questions) => answer,
+                line = answer(request, state, questions) => line,
                 () = closed(&mut stream) => return,
             }
         }
-        Ok(Err(error)) => Answer::Error {
-            message: error.to_string(),
-        },
+        Ok(Err(error)) => line(&failed(error)),
         // It has closed the connection, or sends nothing.
         Ok(Ok(None)) | Err(_) => return,
     };
-    let line = answer.to_line().or_else(|error| {
-        let message = format!("the answer is {error}");
-        Answer::Error { message }.to_line()
-    });
-    if let Ok(line) = line {
-        let _ = timeout(TRANSFER_LIMIT, stream.write_all(&line)).await;
-    }
+    let _ = timeout(TRANSFER_LIMIT, stream.write_all(&line)).await;
+}
+
+/// An answer as a line; empty if not even an error can be written.
+fn line(answer: &impl Message) -> Vec<u8> {
+    let line = answer.to_line();
+    let line = line.or_else(|error| failed(format!("the answer is {error}")).to_line());
+    line.unwrap_or_default()
 }
 
 /// Reads a request; none if the client has closed the connection before its end.
@@ -183,89 +180,71 @@ async fn closed(stream: &mut UnixStream) {
     while !matches!(stream.read(&mut piece).await, Ok(0) | Err(_)) {}
 }
 
-async fn answer(request: Request, state: &Arc<State>, questions: &Questions) -> Answer {
+/// The answer to a request, as a line.
+async fn answer(request: Request, state: &Arc<State>, questions: &Questions) -> Vec<u8> {
     match request {
-        Request::Judge(judge) => judged(judge, state).await,
-        Request::Why(why) => {
-            let explained = move |state: &State, nodes: &[Node]| {
-                let index = state.policy()?;
-                Some(explained(&index, nodes, &why))
-            };
-            let answer = ask(state, questions, explained).await;
-            answer.unwrap_or_else(|| failed(POLICY_OFF))
-        }
-        Request::Where(asked) => {
-            let located = move |state: &State, nodes: &[Node]| located(state, nodes, &asked);
-            let answer = ask(state, questions, located).await;
-            answer.unwrap_or_else(|| failed(SERVICES_OFF))
-        }
+        Request::Judge(judge) => line(&judged(judge, state).await),
+        Request::Explain(question) => line(&ask(state, questions, question).await),
     }
 }
 
-/// What `then` answers from an index; none if it is switched off. It waits for other
-/// questions, and for a plan that is being made.
-async fn ask(
-    state: &Arc<State>,
-    questions: &Questions,
-    then: impl FnOnce(&State, &[Node]) -> Option<Answer> + Send + 'static,
-) -> Option<Answer> {
+/// Answers a question of people. It waits for other questions, and for a plan that is being
+/// made.
+async fn ask(state: &Arc<State>, questions: &Questions, question: Question) -> Answer {
     let Ok(place) = Arc::clone(&questions.places).try_acquire_owned() else {
-        let message = format!("{MAX_QUESTIONS} others ask at this moment: ask again");
-        return Some(failed(message));
+        return failed(format!(
+            "{MAX_QUESTIONS} others ask at this moment: ask again"
+        ));
     };
     // The semaphore is never closed.
     let turn = Arc::clone(&questions.turn).acquire_owned().await.ok();
-    let answer = state.in_thread(move |state| {
+    let explained = state.in_thread(move |state| {
         // Kept until the thread has ended, even if the client has gone meanwhile.
         let _places = (place, turn);
-        let nodes: Vec<Node> = state.read().nodes.nodes().cloned().collect();
-        then(state, &nodes)
+        match question {
+            Question::Why(why) => explain_policy(state, &why),
+            Question::Where(asked) => explain_services(state, &asked),
+        }
     });
-    answer.await
+    match explained.await {
+        Ok(steps) => Answer::Explained(steps),
+        Err(message) => failed(message),
+    }
 }
 
-fn failed(message: impl Into<String>) -> Answer {
-    let message = message.into();
+fn failed(message: impl ToString) -> Answer {
+    let message = message.to_string();
     Answer::Error { message }
 }
 
-/// Why policies allow or deny a flow.
-fn explained(index: &PolicyIndex, nodes: &[Node], why: &Why) -> Answer {
-    if !index.planner.knows_policies() {
-        return failed("it is not known yet whether there are policies");
-    }
-    if let Some(unplanned) = explain::unplanned(&index.planner) {
-        return failed(unplanned);
-    }
-    match explain::answer(&index.planner, nodes, why) {
-        Ok(mut explained) => {
-            let unreadable = index.unreadable().map(|(_, problem)| problem.message);
-            explained.hints.extend(unreadable);
-            Answer::Explained(explained)
-        }
-        Err(error) => failed(error.to_string()),
-    }
+/// Why policies allow or deny a flow; or why that cannot be said.
+fn explain_policy(state: &State, why: &Why) -> Result<Vec<Step>, String> {
+    let index = state.policy().ok_or(POLICY_OFF)?;
+    let mut steps = { index.planner.explain(why) }.map_err(|error| error.to_string())?;
+    let unreadable = index.unreadable();
+    steps.extend(unreadable.map(|(_, problem)| Step::note(problem.message)));
+    Ok(steps)
 }
 
-/// Where new connections to a destination go.
-fn located(state: &State, nodes: &[Node], asked: &Where) -> Option<Answer> {
-    match services::explain::answer(state, nodes, asked) {
-        Ok(located) => located.map(Answer::Located),
-        Err(error) => Some(failed(error.to_string())),
-    }
+/// Where new connections to a destination go; or why that cannot be said.
+fn explain_services(state: &State, asked: &Where) -> Result<Vec<Step>, String> {
+    let nodes: Vec<Node> = state.read().nodes.nodes().cloned().collect();
+    let steps = services::explain::answer(state, &nodes, asked);
+    let steps = steps.map_err(|error| error.to_string())?;
+    Ok(steps.ok_or(SERVICES_OFF)?)
 }
 
 /// Waits until the kernel thread has judged the pod, at most as long as the client does.
-async fn judged(judge: Judge, state: &State) -> Answer {
+async fn judged(judge: Judge, state: &State) -> plugin::Answer {
     let wait = Duration::from_millis(judge.wait_ms).min(MAX_WAIT);
     let mut verdict = state.judge(judge);
     let settled = verdict.wait_for(|verdict| !matches!(verdict, Verdict::Pending(_)));
     // At the end of the time, or if the kernel thread has ended, the last one counts.
     let _ = timeout(wait, settled).await;
     match verdict.borrow().clone() {
-        Verdict::Judged => Answer::Judged {},
-        Verdict::NotInForce => Answer::NotInForce {},
-        Verdict::Pending(reason) => Answer::Pending { reason },
+        Verdict::Judged => plugin::Answer::Judged {},
+        Verdict::NotInForce => plugin::Answer::NotInForce {},
+        Verdict::Pending(reason) => plugin::Answer::Pending { reason },
     }
 }
 

@@ -6,10 +6,9 @@ use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::task::spawn_blocking;
+use tweed_component::explain::{Destination, End};
 use tweed_core::agent_socket::client::{ClientError, Connection};
 use tweed_core::agent_socket::path::AGENT_SOCKET;
-use tweed_core::agent_socket::service::Destination;
-use tweed_core::agent_socket::why::End;
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
 
 use super::*;
@@ -46,10 +45,10 @@ impl Agent {
     }
 
     /// What the client gets, which waits in a thread of its own.
-    fn ask(&self, judge: Judge) -> tokio::task::JoinHandle<Result<Answer, ClientError>> {
+    fn ask(&self, judge: Judge) -> tokio::task::JoinHandle<Result<plugin::Answer, ClientError>> {
         let run_dir = self.path().to_owned();
         spawn_blocking(move || {
-            let connection = Connection::ask(&run_dir, &Request::Judge(judge))?;
+            let connection = Connection::ask(&run_dir, &plugin::Request::Judge(judge))?;
             connection.answer(Instant::now() + LONG)
         })
     }
@@ -93,8 +92,8 @@ fn judge(wait: Duration) -> Judge {
 async fn a_pod_is_answered_for_once_it_is_judged() {
     let agent = Agent::start();
     for (verdict, expected) in [
-        (Verdict::Judged, Answer::Judged {}),
-        (Verdict::NotInForce, Answer::NotInForce {}),
+        (Verdict::Judged, plugin::Answer::Judged {}),
+        (Verdict::NotInForce, plugin::Answer::NotInForce {}),
     ] {
         let answer = agent.ask(judge(LONG));
         agent.woken().await;
@@ -115,7 +114,10 @@ async fn at_the_end_of_the_wait_the_reason_is_told() {
     let reason = "Pod default/a is not known".to_owned();
     let pending = Verdict::Pending(reason.clone());
     agent.state.judgements().settle(|_| pending.clone());
-    assert_eq!(answer.await.unwrap().unwrap(), Answer::Pending { reason });
+    assert_eq!(
+        answer.await.unwrap().unwrap(),
+        plugin::Answer::Pending { reason }
+    );
 }
 
 #[tokio::test]
@@ -123,7 +125,10 @@ async fn a_kernel_thread_that_hangs_holds_nobody_longer_than_asked() {
     let agent = Agent::start();
     let answer = agent.ask(judge(Duration::from_millis(1)));
     let answer = answer.await.unwrap().unwrap();
-    assert!(matches!(answer, Answer::Pending { .. }), "{answer:?}");
+    assert!(
+        matches!(answer, plugin::Answer::Pending { .. }),
+        "{answer:?}"
+    );
 }
 
 #[tokio::test]
@@ -139,7 +144,7 @@ async fn many_pods_at_once_are_all_answered_for() {
     };
     let all = async {
         for answer in answers {
-            assert_eq!(answer.await.unwrap().unwrap(), Answer::Judged {});
+            assert_eq!(answer.await.unwrap().unwrap(), plugin::Answer::Judged {});
         }
     };
     tokio::select! {
@@ -151,12 +156,12 @@ async fn many_pods_at_once_are_all_answered_for() {
 }
 
 fn why() -> Request {
-    Request::Why(Why {
+    Request::Explain(Question::Why(Why {
         from: End::Address("10.244.1.5".parse().unwrap()),
         to: End::Address("10.244.1.6".parse().unwrap()),
         protocol: 6,
         port: Some(80),
-    })
+    }))
 }
 
 /// While the kernel thread plans, questions wait: a bounded number, and no pod with them.
@@ -198,7 +203,7 @@ async fn questions_are_bounded_and_no_pod_waits_for_them() {
     agent.woken().await;
     agent.state.judgements().take_up();
     agent.state.judgements().settle(|_| Verdict::Judged);
-    assert_eq!(answer.await.unwrap().unwrap(), Answer::Judged {});
+    assert_eq!(answer.await.unwrap().unwrap(), plugin::Answer::Judged {});
     assert_eq!(asked.len(), MAX_QUESTIONS);
     assert!(asked.try_join_next().is_none(), "they wait for the plan");
     end.send(()).unwrap();
@@ -212,14 +217,14 @@ async fn questions_are_bounded_and_no_pod_waits_for_them() {
 #[tokio::test]
 async fn a_question_about_services_that_are_off_says_what_to_do() {
     let agent = Agent::start();
-    let question = Request::Where(Where {
+    let question = Request::Explain(Question::Where(Where {
         to: Destination::NodePort {
             protocol: 6,
             port: 30080,
         },
         from: None,
         all: false,
-    });
+    }));
     let run_dir = agent.path().to_owned();
     let asked = spawn_blocking(move || {
         let connection = Connection::ask(&run_dir, &question)?;
@@ -266,7 +271,7 @@ async fn a_client_that_goes_is_forgotten_and_others_are_served() {
     agent.woken().await;
     agent.state.judgements().take_up();
     agent.state.judgements().settle(|_| Verdict::Judged);
-    assert_eq!(answer.await.unwrap().unwrap(), Answer::Judged {});
+    assert_eq!(answer.await.unwrap().unwrap(), plugin::Answer::Judged {});
     drop((idle, half));
 }
 
@@ -291,7 +296,10 @@ async fn a_socket_that_others_remove_or_replace_comes_back() {
             }
         };
         let answer = timeout(LONG, answered).await.unwrap();
-        assert!(matches!(answer, Answer::Pending { .. }), "{answer:?}");
+        assert!(
+            matches!(answer, plugin::Answer::Pending { .. }),
+            "{answer:?}"
+        );
     }
     agent.stop.cancel();
     agent.server.await.unwrap();

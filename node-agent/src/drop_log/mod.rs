@@ -19,9 +19,9 @@ use tweed_core::ownership::POLICY_LOG_GROUP;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_netlink::nf::log::{Drained, LogGroup, Logged};
 use tweed_planner::policy::desired::Direction;
+use tweed_planner::policy::explain::Dropped;
 
 use crate::packet::Headers;
-use crate::policy::explain::{Dropped, dropped};
 use crate::policy::index::PolicyIndex;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
@@ -103,7 +103,12 @@ impl DropLog {
         let drops: Vec<Drop> = drained.packets.iter().filter_map(Drop::read).collect();
         let explained = self.state.with_index(move |index: &mut PolicyIndex| {
             let drops = drops.into_iter();
-            let explain = |drop: Drop| (drop, dropped(&index.planner, &drop.flow, drop.direction));
+            let explain = |drop: Drop| {
+                let flow = drop.flow;
+                let ends = (flow.source, flow.destination);
+                let service = (flow.protocol, flow.port().unwrap_or(0));
+                (drop, index.planner.dropped(ends, service, drop.direction))
+            };
             drops.map(explain).collect::<Vec<_>>()
         });
         for (drop, why) in explained.await.into_iter().flatten() {

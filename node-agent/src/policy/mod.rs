@@ -8,7 +8,6 @@
 //! What always holds: policies are always watched; Namespaces and Pods only while a
 //! policy needs them.
 
-pub mod explain;
 pub mod index;
 pub mod verdict;
 pub mod watches;

@@ -3,12 +3,10 @@
 use std::net::IpAddr;
 
 use tweed_core::agent_socket::message::{Judge, Pod};
+pub use tweed_planner::policy::explain::{not_listed, waiting};
 use tweed_planner::policy::{LocalPod, PolicyPlanner};
 
 use crate::judgements::Verdict;
-
-/// Maximum number of policies that wait and are named.
-const MAX_NAMED: usize = 5;
 
 /// What has become of the pod. While the planner holds everything, the plan in force is
 /// older than the pod, and an address that is judged may be so for the pod that had it
@@ -22,22 +20,6 @@ pub fn of(planner: &PolicyPlanner, judge: &Judge) -> Verdict {
         Some(reason) => Verdict::Pending(reason),
         None => Verdict::Judged,
     }
-}
-
-/// Why the planner holds everything, as the end of a sentence.
-pub fn not_listed(held: &[String]) -> String {
-    format!("not listed yet: {}", held.join(", "))
-}
-
-/// What policies wait for, each in a sentence, as one.
-pub fn waiting(texts: &[String]) -> String {
-    let named = texts.iter().take(MAX_NAMED).map(String::as_str);
-    let named = named.collect::<Vec<_>>().join(", ");
-    let more = match texts.len().saturating_sub(MAX_NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more wait"),
-    };
-    format!("{named}{more}; until then the rules before decide what depends on it")
 }
 
 /// Why an address is not judged for the pod that asks.

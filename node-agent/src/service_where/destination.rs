@@ -2,8 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use tweed_core::agent_socket::service::{Client, Destination};
-use tweed_core::agent_socket::why::End;
+use tweed_component::explain::{Client, Destination, End};
 
 use crate::packet::TCP;
 use crate::why::endpoint::{end, protocol};

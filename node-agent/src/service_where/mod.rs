@@ -2,12 +2,10 @@
 //! new connections to a destination go, and prints the answer.
 
 mod destination;
-mod show;
 
 use anyhow::Result;
 use clap::Args;
-use tweed_core::agent_socket::message::{Answer, Request};
-use tweed_core::agent_socket::service::{Client, Destination, Where};
+use tweed_component::explain::{Client, Destination, Question, Where};
 
 use crate::question::Asking;
 
@@ -63,16 +61,9 @@ pub struct Asked {
 /// # Errors
 /// The agent is not running, or does not answer, or this process is not root.
 pub fn run(asked: &Asked) -> Result<()> {
-    let question = Where {
+    asked.asking.run(Question::Where(Where {
         to: asked.to.clone(),
         from: asked.from,
         all: asked.all,
-    };
-    let expected = |answer| match answer {
-        Answer::Located(located) => Ok(located),
-        other => Err(Box::new(other)),
-    };
-    let request = Request::Where(question.clone());
-    let text = |located: &_| show::text(&question, located);
-    asked.asking.run(&request, expected, text)
+    }))
 }

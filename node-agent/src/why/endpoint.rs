@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use tweed_core::agent_socket::why::{End, Why};
+use tweed_component::explain::{End, Why};
 
 use crate::packet::{ICMP, ICMPV6, SCTP, TCP, UDP};
 

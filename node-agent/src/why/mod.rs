@@ -2,12 +2,10 @@
 //! connection is allowed or denied, and prints the answer.
 
 pub(crate) mod endpoint;
-mod show;
 
 use anyhow::Result;
 use clap::Args;
-use tweed_core::agent_socket::message::{Answer, Request};
-use tweed_core::agent_socket::why::End;
+use tweed_component::explain::{End, Question};
 
 use crate::question::Asking;
 use endpoint::Destination;
@@ -58,10 +56,5 @@ pub struct Asked {
 /// The agent is not running, or does not answer, or this process is not root.
 pub fn run(asked: &Asked) -> Result<()> {
     let why = asked.to.question(&asked.from);
-    let expected = |answer| match answer {
-        Answer::Explained(explained) => Ok(explained),
-        other => Err(Box::new(other)),
-    };
-    let text = |explained: &_| show::text(&why, explained);
-    (asked.asking).run(&Request::Why(why.clone()), expected, text)
+    asked.asking.run(Question::Why(why))
 }

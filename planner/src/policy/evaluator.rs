@@ -15,7 +15,8 @@ use tweed_core::object::node_labels::NodeLabels;
 use tweed_core::object::pod::NamedPort;
 use tweed_core::object::selector::Labels;
 
-pub use cluster::{Cluster, Endpoint};
+pub use cluster::Cluster;
+pub use tweed_component::explain::End as Endpoint;
 
 use super::desired::Direction;
 use super::end_addresses::EndAddresses;

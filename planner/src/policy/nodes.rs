@@ -108,6 +108,12 @@ impl NodeIndex {
         node.is_some_and(|node| node.pod_cidrs.iter().any(|cidr| cidr.contains(address)))
     }
 
+    /// The Node whose pods may have an address.
+    pub fn of_pod_address(&self, address: IpAddr) -> Option<&str> {
+        let mut names = self.nodes.keys().map(String::as_str);
+        names.find(|name| self.has_pod_address(name, address))
+    }
+
     /// Every address of a Node.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.by_address.keys().copied()

@@ -5,8 +5,6 @@ use std::net::IpAddr;
 use tweed_core::attachment::PodName;
 
 use super::desired::{Desired, Number, SELF, UNKNOWN};
-use super::evaluator::Endpoint;
-use super::explain::ExplainError;
 use super::planner::PolicyPlanner;
 
 /// What an address is.
@@ -63,24 +61,6 @@ impl PolicyPlanner {
             },
             None => Who::Unknown,
         }
-    }
-
-    /// The addresses of an end.
-    ///
-    /// # Errors
-    /// As [`PolicyPlanner::explain`].
-    pub fn addresses(&self, endpoint: &Endpoint) -> Result<Vec<IpAddr>, ExplainError> {
-        self.index.end(endpoint).map(|end| end.addresses)
-    }
-
-    /// Whether an end is a pod on the host's network.
-    #[must_use]
-    pub fn is_on_host_network(&self, endpoint: &Endpoint) -> bool {
-        let Endpoint::Pod { namespace, name } = endpoint else {
-            return false;
-        };
-        let pod = self.index.pods.get(namespace, name);
-        pod.is_some_and(|pod| pod.host_network)
     }
 }
 

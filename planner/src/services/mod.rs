@@ -31,7 +31,7 @@ pub mod timeouts;
 
 pub use claims::Contest;
 pub use desired::{Delta, Desired};
-pub use explain::{ExplainError, Explanation, OwnAddresses};
+pub use explain::{ExplainError, Explanation, OwnAddresses, Places};
 pub use frontends::WithoutLocal;
 pub use known_numbers::KnownNumbers;
 pub use known_slots::KnownSlots;

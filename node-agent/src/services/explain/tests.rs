@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use tweed_component::explain::text;
 use tweed_core::object::Event;
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::service::{Service, ServicePort};
@@ -54,8 +55,8 @@ fn state() -> Arc<State> {
     Arc::new(state)
 }
 
-fn asked() -> Where {
-    Where {
+fn explain(index: &ServiceIndex) -> Result<Explanation, ExplainError> {
+    let web = Where {
         to: Destination::Service {
             namespace: "shop".to_owned(),
             name: "web".to_owned(),
@@ -64,7 +65,9 @@ fn asked() -> Where {
         },
         from: None,
         all: false,
-    }
+    };
+    let own = OwnAddresses::default();
+    index.planner.explain(&web, own, &Places::default())
 }
 
 /// The kernel thread needs the index for each change, and netlink may be slow.
@@ -91,12 +94,11 @@ fn the_kernel_thread_goes_on_while_the_kernel_is_read_and_what_it_changes_is_rea
             ..Held::default()
         }))
     };
-    let located = explain_and_read(&state, &asked(), OwnAddresses::default(), read)
-        .unwrap()
-        .unwrap();
+    let steps = explain_and_read(&state, explain, read).unwrap().unwrap();
     assert_eq!(reads.get(), 2);
-    assert_eq!(located.kernel.unwrap().read, 8080);
-    assert!(!located.hints.iter().any(|hint| hint == JUST_CHANGED));
+    let kernel = Step::new("the kernel is as planned").because("8080 elements read");
+    assert!(steps.contains(&kernel), "{steps:?}");
+    assert!(!steps.contains(&Step::note(JUST_CHANGED)));
 }
 
 #[test]
@@ -110,10 +112,41 @@ fn what_changes_all_the_time_is_answered_with_a_hint() {
         index.planner.plan();
         Ok(Some(Held::default()))
     };
-    let located = explain_and_read(&state, &asked(), OwnAddresses::default(), read)
-        .unwrap()
-        .unwrap();
-    let told = located.hints.iter().filter(|hint| *hint == JUST_CHANGED);
-    assert_eq!(told.count(), 1);
+    let steps = explain_and_read(&state, explain, read).unwrap().unwrap();
+    let notes = steps
+        .iter()
+        .filter(|step| **step == Step::note(JUST_CHANGED));
+    assert_eq!(notes.count(), 1);
     assert_eq!(port.get(), 83);
+}
+
+#[test]
+fn what_the_kernel_has_otherwise_is_named() {
+    let difference = |planned: Option<&str>, held: Option<&str>| Difference {
+        set: "service_targets4".to_owned(),
+        key: "203.0.113.1 . 6 . 80".to_owned(),
+        planned: planned.map(str::to_owned),
+        held: held.map(str::to_owned),
+    };
+    let mut differences = vec![
+        difference(Some("0x40000000"), None),
+        difference(None, Some("0x40000002")),
+    ];
+    let held = |differences: &[Difference]| Held {
+        read: 7,
+        unread: 1,
+        differences: differences.to_vec(),
+    };
+    let expected = "\
+the kernel is NOT as planned: 7 elements read, 1 more not read
+  service_targets4 { 203.0.113.1 . 6 . 80 }: nothing, planned 0x40000000
+  service_targets4 { 203.0.113.1 . 6 . 80 }: 0x40000002, planned nothing
+";
+    assert_eq!(text(&kernel(Ok(Some(held(&differences))))), expected);
+    differences.resize(MAX_DIFFERENCES + 1, differences[0].clone());
+    let said = text(&kernel(Ok(Some(held(&differences)))));
+    assert_eq!(said.lines().count(), MAX_DIFFERENCES + 2);
+    assert!(said.ends_with("\n  and 1 more differences\n"), "{said}");
+    let none = text(&kernel(Ok(None)));
+    assert!(none.starts_with("note: the kernel has no rules of Services"));
 }

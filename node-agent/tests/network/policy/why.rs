@@ -96,8 +96,12 @@ fn why_says_what_packets_meet() {
     b.eventually_connects(a, 80, false);
     a.eventually_connects(b, 80, true);
     let shown = why(&scene.node, "default/a", "default/b:80");
-    assert!(shown.contains("10.0.1.5 → 10.0.1.6: allowed"), "{shown}");
-    assert!(shown.contains("decided by: NetworkPolicy default/allow, rule 1"));
+    assert!(
+        shown.contains("10.0.1.5 → 10.0.1.6 is allowed\n"),
+        "{shown}"
+    );
+    let by = "ingress of the destination is allowed (NetworkPolicy default/allow): rule 1";
+    assert!(shown.contains(by), "{shown}");
 
     assert!(!a.connects(b, 81));
     let shown = why(&scene.node, "default/a", "10.0.1.6:81/TCP");

@@ -3,9 +3,9 @@
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use tweed_component::explain::Step;
 use tweed_core::agent_socket::client::Connection;
 use tweed_core::agent_socket::message::{Answer, Judge, Request};
-use tweed_core::agent_socket::service::{Client, Fate, Located};
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
 
 use super::{CLUSTER_IP, Scene, cidrs, endpoints, service};
@@ -44,15 +44,15 @@ fn where_says_what_connections_meet() {
         (
             &[CLUSTER_IP][..],
             &[
-                "Service shop/web, NodePort",
-                "from pods: one of 2 endpoints",
-                "10.0.1.6:80 on this node, ready: used",
-                "the kernel: as planned,",
+                "type NodePort (Service shop/web)",
+                "from pods goes to one of 2 endpoints",
+                "10.0.1.6:80 on this node, ready, is used (Node n1)\n",
+                "the kernel is as planned: ",
             ][..],
         ),
         (
             &["192.0.2.1:30080", "--from", "outside"],
-            &["node port 30080", "masqueraded", "as planned,"],
+            &["node port 30080", "masqueraded", "as planned: "],
         ),
         (&["10.96.0.10:81"], &["REJECTED: ", "it has 8080/TCP"]),
         (&["10.96.0.77:80"], &["DROPPED: ", "no Service has it"]),
@@ -66,22 +66,22 @@ fn where_says_what_connections_meet() {
             assert!(shown.contains(text), "{args:?}: {text}\n{shown}");
         }
     }
-    let located = place(node, &["shop/web", "--from", "10.0.1.6", "--json"]);
-    let located: Located = serde_json::from_str(&located).unwrap();
-    let path = &located.ports[0].frontends[0].paths[0];
-    assert!(path.fate == Fate::Sent && path.hairpin, "{path:?}");
-    assert_eq!(located.kernel.unwrap().differences, []);
+    let steps = place(node, &["shop/web", "--from", "10.0.1.6", "--json"]);
+    let steps: Vec<Step> = serde_json::from_str(&steps).unwrap();
+    let is_from = |from: &str| steps.iter().any(|one| one.what.starts_with(from));
+    assert!(is_from("from pods goes to one of 2"), "{steps:?}");
+    let itself = "keeps its address, but for a connection to itself";
+    assert!(steps.iter().any(|one| one.what.ends_with(itself)));
+    assert!(is_from("the kernel is as planned"), "{steps:?}");
     // The VXLAN device's address, which no Node lists, is the node's own.
-    let located = place(node, &["shop/web", "--from", "10.0.1.0", "--json"]);
-    let located: Located = serde_json::from_str(&located).unwrap();
-    let path = &located.ports[0].frontends[0].paths[0];
-    assert_eq!(path.from, Client::Node);
+    let shown = place(node, &["shop/web", "--from", "10.0.1.0"]);
+    assert!(shown.contains("from this node goes to"), "{shown}");
     let error = refusal(node, &["shop/nothing"]);
     assert!(error.contains("headless"), "{error}");
 
     scene.apply(&[cidrs(), service(), endpoints(&[])]);
     eventually(|| match place(node, &[CLUSTER_IP, "--from", "pod"]) {
-        shown if shown.contains("REJECTED, there is no usable endpoint") => Ok(()),
+        shown if shown.contains("from pods is REJECTED: there is no usable endpoint") => Ok(()),
         shown => Err(shown),
     });
     assert!(!scene.connects(CLUSTER_IP));
@@ -115,7 +115,9 @@ fn without_policies_an_add_is_told_that_none_are_in_force() {
         wait_ms: 60_000,
     });
     let connection = Connection::ask(&scene.node.path("run"), &judge).unwrap();
-    let answer = connection.answer(Instant::now() + Duration::from_secs(60));
-    assert_eq!(answer.unwrap(), Answer::NotInForce {});
-    assert!(place(&scene.node, &["shop/web"]).contains("as planned,"));
+    let answer: Answer = connection
+        .answer(Instant::now() + Duration::from_secs(60))
+        .unwrap();
+    assert_eq!(answer, Answer::NotInForce {});
+    assert!(place(&scene.node, &["shop/web"]).contains("the kernel is as planned"));
 }

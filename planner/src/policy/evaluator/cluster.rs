@@ -16,20 +16,6 @@ use crate::policy::uid::Uid;
 
 use super::{Explanation, Packet, Party, PodParty, Policies, evaluate};
 
-/// One end of a question.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Endpoint {
-    /// A pod.
-    Pod {
-        /// Its namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-    },
-    /// An address: a pod's, a Node's or any other.
-    Address(IpAddr),
-}
-
 /// The objects of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cluster {

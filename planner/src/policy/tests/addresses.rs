@@ -9,7 +9,7 @@ use super::fixture::*;
 use super::world::World;
 use crate::fixture::NodeFixture as _;
 use crate::policy::evaluator::Endpoint;
-use crate::policy::explain::ExplainError;
+use crate::policy::flow::ExplainError;
 use crate::policy::pods::PodScope;
 use crate::policy::who::Who;
 
@@ -171,7 +171,7 @@ fn a_question_about_a_pod_with_the_address_of_another_one_says_so() {
     };
     let asked = |name| {
         let (from, to) = (named(name), named("web"));
-        world.planner.explain(&from, &to, TCP, 80)
+        world.planner.evaluate(&from, &to, TCP, 80)
     };
     assert!(asked("client").is_ok());
     let error = asked("takes").unwrap_err();

@@ -289,7 +289,7 @@ fn a_pod_that_is_not_known_yet_is_isolated_and_why_says_so() {
         (Endpoint::Address(address(from)), to)
     };
     let (from, to) = ends("10.0.1.2");
-    let why = world.planner.explain(&from, &to, TCP, 80).unwrap();
+    let why = world.planner.evaluate(&from, &to, TCP, 80).unwrap();
     assert_eq!(why.verdict(), Verdict::Allowed);
     assert!(matches!(
         why.ingress.decision,
@@ -306,7 +306,7 @@ fn a_pod_that_is_not_known_yet_is_isolated_and_why_says_so() {
             .judged
             .contains(&address("10.0.0.2"))
     );
-    let why = world.planner.explain(&from, &to, TCP, 80).unwrap();
+    let why = world.planner.evaluate(&from, &to, TCP, 80).unwrap();
     assert_eq!(why.ingress.decision, Decision::NotYetKnown);
 }
 
@@ -347,7 +347,7 @@ fn a_pod_is_not_judged_by_the_labels_of_an_earlier_one_of_its_name() {
         assert_eq!(judged(&world.planner), is_judged, "{case}");
         let (from, to) = (address("10.0.1.2"), address("10.0.0.2"));
         let (from, to) = (Endpoint::Address(from), Endpoint::Address(to));
-        let why = world.planner.explain(&from, &to, TCP, 80).unwrap();
+        let why = world.planner.evaluate(&from, &to, TCP, 80).unwrap();
         let not_yet = why.ingress.decision == Decision::NotYetKnown;
         assert_eq!(not_yet, !is_judged, "{case}");
     }

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use tweed_core::agent_socket::service::{Client, Fate, NoServiceFate};
 use tweed_core::family::Family;
 
 use crate::services::desired::{
@@ -26,35 +25,33 @@ pub enum Origin {
     Outside,
 }
 
-impl From<Origin> for Client {
-    fn from(origin: Origin) -> Self {
-        match origin {
-            Origin::Pod => Self::Pod,
-            Origin::Node => Self::Node,
-            Origin::Outside => Self::Outside,
-        }
-    }
-}
-
 /// What becomes of a flow to a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Way {
-    /// What.
-    pub fate: Fate,
-    /// The group that it is sent to.
-    pub group: Option<Number>,
-    /// Whether it is masqueraded, whichever endpoint it gets.
-    pub masquerade: bool,
+pub enum Way {
+    /// It is sent to an endpoint.
+    Sent {
+        /// The group that the endpoint is one of.
+        group: Number,
+        /// Whether it is masqueraded, whichever endpoint it gets.
+        masquerade: bool,
+    },
+    /// It is rejected: there is no endpoint anywhere.
+    Rejected,
+    /// It is dropped: the traffic policy is `Local`, and all endpoints are on other nodes.
+    NoLocalEndpoint,
+    /// It is dropped: the source may not use the frontend.
+    SourceNotAllowed,
 }
 
-impl Way {
-    fn ends(fate: Fate) -> Self {
-        Self {
-            fate,
-            group: None,
-            masquerade: false,
-        }
-    }
+/// What becomes of a flow to a destination that no Service has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WithoutService {
+    /// It is rejected.
+    Rejected,
+    /// It is dropped.
+    Dropped,
+    /// It is nothing of Services, and left as it is.
+    Untouched,
 }
 
 fn contains(span: &Span, ip: IpAddr) -> bool {
@@ -91,18 +88,17 @@ pub fn way(desired: &Desired, at: Tracked, origin: Origin, source: Option<IpAddr
             let found = look_up(&desired.addresses, &key, origin)?;
             let limit = desired.limits.get(&key).copied();
             if limit.is_some_and(|limit| !passes(desired, limit, origin, source)) {
-                return Some(Way::ends(Fate::SourceNotAllowed));
+                return Some(Way::SourceNotAllowed);
             }
             found
         }
         Tracked::NodePort(key) => look_up(&desired.node_ports, &key, origin)?,
     };
     Some(match target {
-        Target::Reject => Way::ends(Fate::Rejected),
-        Target::Drop => Way::ends(Fate::NoLocalEndpoint),
-        Target::Group(group, _) | Target::Affinity(group) => Way {
-            fate: Fate::Sent,
-            group: Some(group),
+        Target::Reject => Way::Rejected,
+        Target::Drop => Way::NoLocalEndpoint,
+        Target::Group(group, _) | Target::Affinity(group) => Way::Sent {
+            group,
             masquerade: match masquerade {
                 None => origin != Origin::Pod,
                 Some(Masquerade::All) => true,
@@ -169,14 +165,14 @@ pub fn allowed(desired: &Desired, limit: Number) -> impl Iterator<Item = &Span> 
 
 /// What becomes of a flow without a frontend; `is_local` says whether this machine has the
 /// address.
-pub fn without(desired: &Desired, to: IpAddr, is_local: bool) -> NoServiceFate {
+pub fn without(desired: &Desired, to: IpAddr, is_local: bool) -> WithoutService {
     let is_dropped = within(&desired.service_networks, to) && !desired.foreign.contains(&to);
     if desired.cluster_ips.contains(&to) {
-        NoServiceFate::Rejected
+        WithoutService::Rejected
     } else if is_dropped && !is_local {
-        NoServiceFate::Dropped
+        WithoutService::Dropped
     } else {
-        NoServiceFate::Untouched
+        WithoutService::Untouched
     }
 }
 

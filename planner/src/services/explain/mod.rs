@@ -3,13 +3,13 @@
 
 pub mod lookup;
 mod none;
+mod places;
 mod port;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tweed_core::agent_socket::service::{Client, Destination, Located, Service, Where};
-use tweed_core::agent_socket::why::protocol_name;
+use tweed_component::explain::{Client, Destination, Step, Where, listed, protocol_name};
 use tweed_core::family::Family;
 
 use super::desired::{Desired, Frontend, NodePort, ServiceName, Tracked};
@@ -17,6 +17,8 @@ use super::frontends::frontends;
 use super::planner::ServicePlanner;
 use super::spec::{FAMILIES, Kind, Port, Spec};
 use lookup::Origin;
+
+pub use places::Places;
 
 /// Maximum number of ports that an answer has, each family counted.
 const MAX_PORTS: usize = 32;
@@ -32,8 +34,8 @@ const MAX_NAMED: usize = 8;
 /// What is known of a destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// The answer, without what the kernel holds and where endpoints of other nodes are.
-    pub located: Located,
+    /// The answer, without what the kernel holds.
+    pub steps: Vec<Step>,
     /// The frontends that it is about.
     pub frontends: Vec<Tracked>,
     /// What the plan has of them.
@@ -73,37 +75,52 @@ type Sender = (Origin, Option<IpAddr>);
 struct Answer<'a> {
     planner: &'a ServicePlanner,
     senders: Vec<Sender>,
+    places: &'a Places<'a>,
     all: bool,
-    /// How many more endpoints and frontends it has room for.
+    /// How many more endpoints, ports and frontends it has room for.
     endpoints_left: usize,
+    ports_left: usize,
     frontends_left: usize,
-    located: Located,
+    more_ports: usize,
+    steps: Vec<Step>,
+    notes: Vec<Step>,
     frontends: Vec<Tracked>,
 }
 
 impl ServicePlanner {
-    /// Where new flows to a destination go.
+    /// Where new flows to a destination go. `places` name the nodes that endpoints are on.
     ///
     /// # Errors
     ///
     /// If nothing is planned yet, or there is no such Service.
-    pub fn explain(&self, asked: &Where, own: OwnAddresses) -> Result<Explanation, ExplainError> {
+    pub fn explain(
+        &self,
+        asked: &Where,
+        own: OwnAddresses,
+        places: &Places<'_>,
+    ) -> Result<Explanation, ExplainError> {
         if !self.planned {
             return Err(ExplainError::NotPlanned(self.missing()));
         }
+        let from = match asked.from {
+            Some(Client::Address(address)) => format!(" from {address}"),
+            _ => String::new(),
+        };
+        let (to, node) = (&asked.to, &self.options.node_name);
         let mut answer = Answer {
             planner: self,
             senders: self.senders(asked.from, own.client),
+            places,
             all: asked.all,
             endpoints_left: ALL_ENDPOINTS,
+            ports_left: MAX_PORTS,
             frontends_left: MAX_FRONTENDS,
-            located: Located {
-                node: self.options.node_name.clone(),
-                ..Located::default()
-            },
+            more_ports: 0,
+            steps: vec![Step::new(format!("{to}{from}, as node {node} knows it"))],
+            notes: Vec::new(),
             frontends: Vec::new(),
         };
-        match &asked.to {
+        match to {
             Destination::Address {
                 address,
                 protocol,
@@ -134,9 +151,11 @@ impl ServicePlanner {
                 answer.service(&name, wanted)?;
             }
         }
+        answer.more(0, answer.more_ports, "ports");
+        answer.steps.append(&mut answer.notes);
         Ok(Explanation {
             planned: lookup::part(self.desired(), &answer.frontends),
-            located: answer.located,
+            steps: answer.steps,
             frontends: answer.frontends,
         })
     }
@@ -188,27 +207,24 @@ impl ServicePlanner {
 
 impl Answer<'_> {
     fn address(&mut self, key: Frontend, is_local: bool) {
-        let is_local = is_local
-            || self
-                .planner
-                .surroundings
-                .own
-                .addresses
-                .contains(&key.address);
+        let own = &self.planner.surroundings.own.addresses;
+        let is_local = is_local || own.contains(&key.address);
         let found = lookup::frontend(self.planner.desired(), key, is_local);
         match found.and_then(|at| Some((at, self.planner.owner(at)?))) {
             Some((at, (name, spec, index))) => {
-                self.located.service = Some(facts(&name, &spec));
+                self.steps.push(facts(&name, &spec));
                 self.port(&name, &spec, index, family(at), Some(at));
             }
             None => {
                 self.frontends.push(Tracked::Address(key));
-                self.located.none = Some(self.no_service(key, is_local));
+                let step = self.no_service(key, is_local);
+                self.steps.push(step);
             }
         }
     }
 
     fn node_port(&mut self, protocol: u8, port: u16) {
+        let mut found = None;
         for family in FAMILIES {
             let at = Tracked::NodePort(NodePort {
                 family,
@@ -217,14 +233,17 @@ impl Answer<'_> {
             });
             self.frontends.push(at);
             if let Some((name, spec, index)) = self.planner.owner(at) {
-                self.located.service = Some(facts(&name, &spec));
+                if found.as_ref() != Some(&name) {
+                    self.steps.push(facts(&name, &spec));
+                }
                 self.port(&name, &spec, index, family, Some(at));
+                found = Some(name);
             }
         }
-        if self.located.ports.is_empty() {
-            self.located.none = Some(self.no_node_port(protocol, port));
+        if found.is_some() {
+            self.notes.push(self.where_node_ports_are());
         } else {
-            self.located.hints.push(self.where_node_ports_are());
+            self.steps.push(self.no_node_port(protocol, port));
         }
     }
 
@@ -236,10 +255,13 @@ impl Answer<'_> {
         let spec = self.planner.registry.get(name);
         let spec = spec.and_then(|known| known.spec.clone());
         let spec = spec.ok_or_else(|| ExplainError::UnknownService(full_name(name)))?;
-        self.located.service = Some(facts(name, &spec));
+        self.steps.push(facts(name, &spec));
         if spec.not_ours {
-            self.located.none = Some(none::not_ours());
+            self.steps.push(none::not_ours());
             return Ok(());
+        }
+        if !spec.ports.iter().any(&wanted) {
+            return Err(ExplainError::UnknownPort(full_name(name), ports(&spec)));
         }
         for family in spec.families() {
             for (index, port) in spec.ports.iter().enumerate() {
@@ -248,16 +270,21 @@ impl Answer<'_> {
                 }
             }
         }
-        if self.located.ports.is_empty() {
-            return Err(ExplainError::UnknownPort(full_name(name), ports(&spec)));
-        }
         let refused = self.planner.compiled.reserved.refused(&spec);
-        let refused = refused.map(|one| none::not_served(name, &one));
-        self.located.hints.extend(refused.take(MAX_NAMED));
+        let refused = refused.map(|one| Step::note(none::not_served(name, &one)));
+        self.notes.extend(refused.take(MAX_NAMED));
         if spec.ports.iter().any(|port| port.node_port != 0) {
-            self.located.hints.push(self.where_node_ports_are());
+            self.notes.push(self.where_node_ports_are());
         }
         Ok(())
+    }
+
+    /// Says how many are left out, if there are.
+    fn more(&mut self, depth: u8, count: usize, what: &str) {
+        if count > 0 {
+            let step = Step::new(format!("and {count} more {what}"));
+            self.steps.push(step.depth(depth));
+        }
     }
 }
 
@@ -272,37 +299,37 @@ fn full_name(name: &ServiceName) -> String {
     format!("{}/{}", name.namespace, name.name)
 }
 
+/// A Service as the object of a step.
+fn object(name: &ServiceName) -> String {
+    format!("Service {}", full_name(name))
+}
+
 /// The ports of a Service in words.
 fn ports(spec: &Spec) -> String {
     let ports = spec.ports.iter();
     let ports = ports.map(|port| format!("{}/{}", port.port, protocol_name(port.protocol)));
-    listed(ports)
+    listed(ports, MAX_NAMED)
 }
 
-/// The first of these, and how many more there are.
-fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
-    let more = names.len().saturating_sub(MAX_NAMED);
-    let named: Vec<String> = names.take(MAX_NAMED).collect();
-    match (named.is_empty(), more) {
-        (true, _) => "none".to_owned(),
-        (false, 0) => named.join(", "),
-        (false, more) => format!("{} and {more} more", named.join(", ")),
+/// What of a Service decides.
+fn facts(name: &ServiceName, spec: &Spec) -> Step {
+    let policy = |is_local| if is_local { "Local" } else { "Cluster" };
+    let kind = match spec.kind {
+        Kind::ClusterIp => "ClusterIP",
+        Kind::NodePort => "NodePort",
+        Kind::LoadBalancer => "LoadBalancer",
+    };
+    let mut facts = format!("internalTrafficPolicy {}", policy(spec.internal_local));
+    if spec.kind != Kind::ClusterIp || spec.external_local {
+        facts += &format!(", externalTrafficPolicy {}", policy(spec.external_local));
     }
-}
-
-fn facts(name: &ServiceName, spec: &Spec) -> Service {
-    Service {
-        namespace: name.namespace.to_string(),
-        name: name.name.to_string(),
-        kind: match spec.kind {
-            Kind::ClusterIp => "ClusterIP",
-            Kind::NodePort => "NodePort",
-            Kind::LoadBalancer => "LoadBalancer",
-        }
-        .to_owned(),
-        internal_local: spec.internal_local,
-        external_local: spec.external_local,
-        affinity_seconds: spec.affinity,
-        health_check_node_port: spec.health_check,
+    match spec.affinity {
+        Some(seconds) => facts += &format!(", affinity by client address for {seconds} s"),
+        None => facts += ", no session affinity",
     }
+    if let Some(port) = spec.health_check {
+        facts += &format!(", health checks at port {port}");
+    }
+    let step = Step::new(format!("type {kind}"));
+    step.object(object(name)).because(facts)
 }

@@ -1,12 +1,10 @@
 //! Destinations that no Service has, and why not.
 
-use std::net::IpAddr;
-
-use tweed_core::agent_socket::service::{NoService, NoServiceFate};
-use tweed_core::agent_socket::why::protocol_name;
+use tweed_component::explain::{Step, listed, protocol_name};
 use tweed_core::family::Family;
 
-use super::{Answer, full_name, lookup, ports};
+use super::lookup::WithoutService;
+use super::{Answer, MAX_NAMED, full_name, lookup, ports};
 use crate::addresses::parse_cidr;
 use crate::services::claims::Class;
 use crate::services::desired::{Frontend, NodePort, ServiceName, Span, Tracked};
@@ -17,12 +15,19 @@ use crate::services::spec::Spec;
 const NOT_OURS: &str = "its label service.kubernetes.io/service-proxy-name or \
     service.kubernetes.io/headless says that another proxy serves it, or none";
 
+/// What becomes of connections to a destination that no Service has.
+fn unserved(without: WithoutService, reason: String) -> Step {
+    let what = match without {
+        WithoutService::Rejected => "REJECTED",
+        WithoutService::Dropped => "DROPPED",
+        WithoutService::Untouched => "left as it is, nothing of Services",
+    };
+    Step::new(what).because(reason)
+}
+
 /// A Service that another proxy serves.
-pub(super) fn not_ours() -> NoService {
-    NoService {
-        fate: NoServiceFate::Untouched,
-        reason: NOT_OURS.to_owned(),
-    }
+pub(super) fn not_ours() -> Step {
+    unserved(WithoutService::Untouched, NOT_OURS.to_owned())
 }
 
 /// Why a Service is not served where it says.
@@ -35,32 +40,24 @@ pub(super) fn not_served(name: &ServiceName, refused: &Refused) -> String {
 
 impl Answer<'_> {
     /// Why no Service has a destination.
-    pub(super) fn no_service(&mut self, key: Frontend, is_local: bool) -> NoService {
-        let desired = self.planner.desired();
-        let fate = lookup::without(desired, key.address, is_local);
-        let reason = match fate {
-            NoServiceFate::Rejected => self.no_such_port(&key, "the cluster IP", |spec| {
-                !spec.not_ours && spec.cluster_ips.contains(&key.address)
+    pub(super) fn no_service(&mut self, key: Frontend, is_local: bool) -> Step {
+        let address = key.address;
+        let without = lookup::without(self.planner.desired(), address, is_local);
+        let reason = match without {
+            WithoutService::Rejected => self.no_such_port(&key, "the cluster IP", |spec| {
+                !spec.not_ours && spec.cluster_ips.contains(&address)
             }),
-            NoServiceFate::Dropped => Some(format!(
-                "{} is in a network of cluster IPs, and no Service has it",
-                key.address
+            WithoutService::Dropped => Some(format!(
+                "{address} is in a network of cluster IPs, and no Service has it"
             )),
-            NoServiceFate::Untouched => self.untouched(&key, is_local),
+            WithoutService::Untouched => self.untouched(&key, is_local),
         };
-        if fate == NoServiceFate::Untouched && !self.planner.options.external_ips {
-            let hint = "spec.externalIPs of Services do not count: --external-ips off";
-            self.located.hints.push(hint.to_owned());
+        if without == WithoutService::Untouched && !self.planner.options.external_ips {
+            let note = "spec.externalIPs of Services do not count: --external-ips off";
+            self.notes.push(Step::note(note));
         }
-        NoService {
-            fate,
-            reason: reason.unwrap_or_else(|| {
-                format!(
-                    "no Service has {}, and it is in no network of cluster IPs",
-                    key.address
-                )
-            }),
-        }
+        let nobody = || format!("no Service has {address}, and it is in no network of cluster IPs");
+        unserved(without, reason.unwrap_or_else(nobody))
     }
 
     fn untouched(&self, key: &Frontend, is_local: bool) -> Option<String> {
@@ -103,19 +100,19 @@ impl Answer<'_> {
     }
 
     /// A port that is nobody's node port.
-    pub(super) fn no_node_port(&self, protocol: u8, port: u16) -> NoService {
+    pub(super) fn no_node_port(&self, protocol: u8, port: u16) -> Step {
         let is_it = |one: &Refused| {
             one.class == Class::NodePort && one.port == Some(port) && protocol == TCP
         };
-        let refused = self.find_refused(is_it);
         let nobody = || {
-            let protocol = protocol_name(protocol);
-            format!("no Service has the node port {port}/{protocol}")
+            format!(
+                "no Service has the node port {port}/{}",
+                protocol_name(protocol)
+            )
         };
-        NoService {
-            fate: NoServiceFate::Untouched,
-            reason: refused.map_or_else(nobody, |(name, refused)| not_served(name, &refused)),
-        }
+        let refused = self.find_refused(is_it);
+        let reason = refused.map_or_else(nobody, |(name, refused)| not_served(name, &refused));
+        unserved(WithoutService::Untouched, reason)
     }
 
     /// The Service that would have a destination if it were served there.
@@ -172,10 +169,12 @@ impl Answer<'_> {
         }
         let (name, ..) = self.planner.owner(at)?;
         let name = full_name(&name);
-        let why = match is_local {
-            true if address.is_loopback() => "loopback addresses have none",
-            true => "--nodeport-addresses leaves it out, or a load balancer has it",
-            false => "this machine does not have the address",
+        let why = if !is_local {
+            "this machine does not have the address"
+        } else if address.is_loopback() {
+            "loopback addresses have none"
+        } else {
+            "--nodeport-addresses leaves it out, or a load balancer has it"
         };
         Some(format!(
             "{port}/{protocol} is a node port of Service {name}, but not at {address}: {why}"
@@ -188,20 +187,22 @@ impl Answer<'_> {
         found.map(|(name, spec)| (&**name, &**spec))
     }
 
-    /// Where node ports are, in words.
-    pub(super) fn where_node_ports_are(&self) -> String {
+    /// Where node ports are.
+    pub(super) fn where_node_ports_are(&self) -> Step {
         let networks = &self.planner.desired().node_port_networks;
-        let networks = super::listed(networks.iter().map(span));
-        format!("node ports are at those addresses of this machine that are in: {networks}")
+        let networks = listed(networks.iter().map(span), MAX_NAMED);
+        Step::note(format!(
+            "node ports are at those addresses of this machine that are in: {networks}"
+        ))
     }
 }
 
 /// A span as people read it.
 pub(super) fn span(span: &Span) -> String {
     let Span { first, last } = span;
-    let (lowest, highest): (&IpAddr, &IpAddr) = (first, last);
-    match lowest == highest {
-        true => lowest.to_string(),
-        false => format!("{lowest}-{highest}"),
+    if first == last {
+        first.to_string()
+    } else {
+        format!("{first}-{last}")
     }
 }

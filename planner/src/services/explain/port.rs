@@ -3,21 +3,23 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use tweed_core::agent_socket::service::{
-    Counts, Endpoint, Frontend, FrontendKind, Path, Port, SourceRanges, Use,
-};
-use tweed_core::agent_socket::why::protocol_name;
+use tweed_component::explain::{Step, listed, protocol_name};
 use tweed_core::family::Family;
 
 use super::lookup::{Because, Origin, Way};
 use super::none::span;
-use super::{Answer, ENDPOINTS_OF_A_PORT, MAX_NAMED, MAX_PORTS, full_name, listed, lookup};
+use super::{Answer, ENDPOINTS_OF_A_PORT, MAX_NAMED, Sender, lookup, object};
 use crate::services::choice::{Criteria, SlicePorts, Unused};
 use crate::services::claims::Class;
-use crate::services::desired::{self, PerScope, Scope, ServiceName, Tracked};
+use crate::services::desired::{Endpoint, Number, PerScope, Scope, ServiceName, Tracked};
 use crate::services::frontends::frontends;
+use crate::services::registry::Known;
 use crate::services::slice::Entry;
-use crate::services::spec::{self, FAMILIES, Spec};
+use crate::services::spec::{FAMILIES, Port, Spec};
+
+/// Whether new connections are sent to an endpoint, or why not; none where no frontend leads
+/// to endpoints of the scope.
+type Use = Option<Result<(), &'static str>>;
 
 impl Answer<'_> {
     /// Adds a port of a Service in a family, with one of its frontends or all.
@@ -29,191 +31,249 @@ impl Answer<'_> {
         family: Family,
         only: Option<Tracked>,
     ) {
-        let Some(of_spec) = spec.ports.get(index) else {
+        let Some(port) = spec.ports.get(index) else {
             return;
         };
-        if self.located.ports.len() >= MAX_PORTS {
-            self.located.more_ports += 1;
+        if self.ports_left == 0 {
+            self.more_ports += 1;
             return;
         }
-        let mut port = Port {
-            name: of_spec.name.to_string(),
-            protocol: of_spec.protocol,
-            port: of_spec.port,
-            ipv6: family == Family::V6,
-            frontends: Vec::new(),
-            more_frontends: 0,
-            endpoints: Vec::new(),
-            more_endpoints: 0,
-            counts: Counts::default(),
+        self.ports_left -= 1;
+        let named = match &*port.name {
+            "" => String::new(),
+            name => format!(" \"{name}\""),
         };
+        let (number, protocol) = (port.port, protocol_name(port.protocol));
+        let what = format!("port{named} {number}/{protocol}, {family}");
+        self.steps.push(Step::new(what));
         let is_wanted = |at: &Tracked| only.is_none_or(|only| only == *at);
         let reserved = &self.planner.compiled.reserved;
-        let all = frontends(spec, family, of_spec).filter(|(at, _)| is_wanted(at));
-        let all = all.filter(|(at, class)| !reserved.has(at, *class));
-        for (at, class) in all {
+        let all = frontends(spec, family, port).filter(|(at, _)| is_wanted(at));
+        let mut left_out = 0;
+        for (at, class) in all.filter(|(at, class)| !reserved.has(at, *class)) {
             if self.frontends_left == 0 {
-                port.more_frontends += 1;
+                left_out += 1;
                 continue;
             }
             self.frontends_left -= 1;
             if !self.frontends.contains(&at) {
                 self.frontends.push(at);
             }
-            port.frontends.push(self.frontend(name, of_spec, at, class));
+            self.frontend(name, port, at, class);
         }
-        self.endpoints(name, spec, of_spec, family, &mut port);
-        self.located.ports.push(port);
+        self.more(1, left_out, "frontends");
+        self.endpoints(name, spec, port, family);
     }
 
-    fn frontend(
-        &self,
-        name: &ServiceName,
-        of_spec: &spec::Port,
-        at: Tracked,
-        class: Class,
-    ) -> Frontend {
+    fn frontend(&mut self, name: &ServiceName, port: &Port, at: Tracked, class: Class) {
+        let planner = self.planner;
+        let kind = match class {
+            Class::ClusterIp => "cluster IP",
+            Class::LoadBalancer => "load balancer's address",
+            Class::ExternalIp => "external IP",
+            Class::NodePort => "node port",
+        };
+        let place = match at {
+            Tracked::Address(key) => SocketAddr::new(key.address, key.port).to_string(),
+            Tracked::NodePort(key) => key.port.to_string(),
+        };
+        let owner = planner.compiled.claims.owner(at);
+        let step = match owner.filter(|_| !planner.has(name, port, at)) {
+            Some(other) => Step::new(format!("{kind} {place} is taken"))
+                .object(object(&other.service))
+                .because("it goes where that Service says"),
+            None => Step::new(format!("{kind} {place}")),
+        };
+        self.steps.push(step.depth(1));
+        if let Tracked::Address(key) = at
+            && let Some(limit) = planner.desired().limits.get(&key)
+        {
+            self.steps.push(self.source_ranges(*limit).depth(2));
+        }
+        let ways = self.senders.iter().filter_map(|one| self.way(at, *one));
+        let ways: Vec<Step> = ways.collect();
+        self.steps.extend(ways);
+    }
+
+    /// Who may use a frontend with `loadBalancerSourceRanges`.
+    fn source_ranges(&self, limit: Number) -> Step {
         let desired = self.planner.desired();
-        let owner = self.planner.compiled.claims.owner(at);
-        let other = owner.filter(|_| !self.planner.has(name, of_spec, at));
-        let (address, port) = match at {
-            Tracked::Address(key) => (Some(key.address), key.port),
-            Tracked::NodePort(key) => (None, key.port),
+        let ranges: Vec<String> = lookup::allowed(desired, limit).map(span).collect();
+        let who = if ranges.is_empty() {
+            "nobody".to_owned()
+        } else {
+            format!("the sources {}", listed(ranges.into_iter(), MAX_NAMED))
         };
-        let limit = match at {
-            Tracked::Address(key) => desired.limits.get(&key).copied(),
-            Tracked::NodePort(_) => None,
-        };
-        let ways = self.senders.iter().filter_map(|(origin, source)| {
-            let way = lookup::way(desired, at, *origin, *source)?;
-            let reasons = self.masqueraded_to(way, *origin, *source);
-            let is_for = |because| reasons.contains(&Some(because));
-            let all_pass_through = !reasons.is_empty()
-                && reasons
-                    .iter()
-                    .all(|one| *one == Some(Because::PassingThrough));
-            Some(Path {
-                from: (*origin).into(),
-                fate: way.fate,
-                group: way.group,
-                endpoints: way.group.map_or(0, |group| lookup::size(desired, group)),
-                local_only: way.group.is_some_and(|one| Scope::of(one) == Scope::Local),
-                masqueraded: way.masquerade || all_pass_through,
-                hairpin: is_for(Because::Hairpin),
-                to_other_nodes: is_for(Because::PassingThrough) && !all_pass_through,
-            })
-        });
-        Frontend {
-            kind: match class {
-                Class::ClusterIp => FrontendKind::ClusterIp,
-                Class::LoadBalancer => FrontendKind::LoadBalancer,
-                Class::ExternalIp => FrontendKind::ExternalIp,
-                Class::NodePort => FrontendKind::NodePort,
-            },
-            address,
-            port,
-            taken_by: other.map(|owner| full_name(&owner.service)),
-            source_ranges: limit.map(|limit| {
-                let spans: Vec<String> = lookup::allowed(desired, limit).map(span).collect();
-                SourceRanges {
-                    more: spans.len().saturating_sub(MAX_NAMED),
-                    ranges: spans.into_iter().take(MAX_NAMED).collect(),
-                    node: desired.open_to_node.contains(&limit),
-                }
-            }),
-            paths: ways.collect(),
-        }
+        let is_among = desired.open_to_node.contains(&limit);
+        let among = if is_among { "is" } else { "is not" };
+        Step::new(format!("only for {who}; this node {among} among them"))
     }
 
-    /// Whether and why a flow that keeps its source by its frontend is masqueraded to each
-    /// of its endpoints; nothing without a known source.
+    /// What becomes of connections to a frontend.
+    fn way(&self, at: Tracked, (origin, source): Sender) -> Option<Step> {
+        let desired = self.planner.desired();
+        let from = match origin {
+            Origin::Pod => "from pods",
+            Origin::Node => "from this node",
+            Origin::Outside => "from outside",
+        };
+        let step = match lookup::way(desired, at, origin, source)? {
+            Way::Rejected => Step::new(format!("{from} is REJECTED"))
+                .because("there is no usable endpoint anywhere"),
+            Way::NoLocalEndpoint => Step::new(format!("{from} is DROPPED"))
+                .because("the traffic policy is Local and all endpoints are on other nodes"),
+            Way::SourceNotAllowed => Step::new(format!("{from} is DROPPED"))
+                .because("loadBalancerSourceRanges leaves it out"),
+            Way::Sent { group, masquerade } => {
+                let count = lookup::size(desired, group);
+                let is_local = Scope::of(group) == Scope::Local;
+                let whose = if is_local { " of this node" } else { "" };
+                let becomes = if masquerade {
+                    "masqueraded"
+                } else {
+                    self.masqueraded_to(group, origin, source)
+                };
+                Step::new(format!(
+                    "{from} goes to one of {count} endpoints{whose} (group {group:#x}), {becomes}"
+                ))
+            }
+        };
+        Some(step.depth(2))
+    }
+
+    /// To which endpoints of a group a flow is masqueraded that keeps its source by its
+    /// frontend; that needs a known source.
     fn masqueraded_to(
         &self,
-        way: Way,
+        group: Number,
         origin: Origin,
         source: Option<IpAddr>,
-    ) -> Vec<Option<Because>> {
+    ) -> &'static str {
         let (desired, surroundings) = (self.planner.desired(), &self.planner.surroundings);
-        let group = way.group.filter(|_| !way.masquerade);
-        let Some((group, source)) = group.zip(source) else {
-            return Vec::new();
-        };
         let endpoints = lookup::endpoints(desired, group).into_iter();
-        let to = |at: desired::Endpoint| {
-            lookup::masqueraded_to(desired, surroundings, origin, source, at.address)
+        let to = |at: Endpoint| {
+            lookup::masqueraded_to(desired, surroundings, origin, source?, at.address)
         };
-        endpoints.map(to).collect()
+        let reasons: Vec<Option<Because>> = endpoints.map(to).collect();
+        let passing = Some(Because::PassingThrough);
+        if !reasons.is_empty() && reasons.iter().all(|one| *one == passing) {
+            return "masqueraded";
+        }
+        let is_for = |because| reasons.contains(&because);
+        match (is_for(Some(Because::Hairpin)), is_for(passing)) {
+            (false, false) => "keeps its address",
+            (true, false) => "keeps its address, but for a connection to itself",
+            (false, true) => "keeps its address, but for connections to endpoints of other nodes",
+            (true, true) => {
+                "keeps its address, but for connections to itself and to endpoints of other nodes"
+            }
+        }
     }
 
-    /// Enters the endpoints of a port, the used ones first.
-    fn endpoints(
-        &mut self,
-        name: &ServiceName,
-        spec: &Spec,
-        of_spec: &spec::Port,
-        family: Family,
-        port: &mut Port,
-    ) {
+    /// Adds the endpoints of a port, the used ones first.
+    fn endpoints(&mut self, name: &ServiceName, spec: &Spec, port: &Port, family: Family) {
         let planner = self.planner;
         let Some(known) = planner.registry.get(name) else {
             return;
         };
-        let ports = SlicePorts::of(known.slices());
-        let of_family = |family| ports.candidates(family, &of_spec.name, of_spec.protocol);
+        let slices = SlicePorts::of(known.slices());
+        let of_family = |family| slices.candidates(family, &port.name, port.protocol);
         let all = of_family(family);
-        let others = FAMILIES.into_iter().filter(|other| *other != family);
-        port.counts.known = all.len();
-        port.counts.other_family = others.map(|other| of_family(other).len()).sum();
         let criteria = Criteria::of(&all, &planner.surroundings.own.zone);
         let scopes = scopes(spec, family);
-        let groups = self.planned(name, spec, of_spec, family);
-        let uses = |at: &desired::Endpoint, entry: &Entry, scope: Scope| {
+        let groups = self.planned(name, spec, port, family);
+        let uses = |at: &Endpoint, entry: &Entry, scope: Scope| -> Use {
             let group = groups.get(scope).as_ref();
+            let is_beyond = || group.is_some_and(|group| !group.contains(at));
             scopes
                 .get(scope)
                 .then(|| match criteria.judge(entry, scope) {
-                    Ok(()) if group.is_some_and(|group| !group.contains(at)) => Use::BeyondMaximum,
-                    Ok(()) => Use::Used,
-                    Err(unused) => word(unused),
+                    Ok(()) if is_beyond() => Err("there are more than the rules can use"),
+                    judged => judged.map_err(reason),
                 })
         };
-        let mut endpoints: Vec<Endpoint> = all
+        let mut endpoints: Vec<(Endpoint, &Entry, PerScope<Use>)> = all
             .iter()
-            .map(|(at, entry)| Endpoint {
-                at: SocketAddr::new(at.address, at.port),
-                here: entry.local,
-                node: None,
-                ready: entry.ready,
-                serving: entry.serving,
-                terminating: entry.terminating,
-                zones: zones(entry),
-                cluster: uses(at, entry, Scope::Cluster),
-                local: uses(at, entry, Scope::Local),
+            .map(|(at, entry)| {
+                let cluster = uses(at, entry, Scope::Cluster);
+                let local = uses(at, entry, Scope::Local);
+                (*at, *entry, PerScope { cluster, local })
             })
             .collect();
-        let is_used = |one: &Endpoint| [one.cluster, one.local].contains(&Some(Use::Used));
-        let count = |of: fn(&Endpoint) -> Option<Use>| {
-            endpoints
-                .iter()
-                .filter(|one| of(one) == Some(Use::Used))
-                .count()
+        let others = FAMILIES.into_iter().filter(|other| *other != family);
+        let others: usize = others.map(|other| of_family(other).len()).sum();
+        self.steps
+            .push(counts(&endpoints, &scopes, others).depth(1));
+        endpoints.sort_by_key(|(at, _, uses)| {
+            let is_used = [uses.cluster, uses.local].contains(&Some(Ok(())));
+            (!is_used, *at)
+        });
+        let room = if self.all {
+            self.endpoints_left
+        } else {
+            self.endpoints_left.min(ENDPOINTS_OF_A_PORT)
         };
-        port.counts.cluster = scopes.cluster.then(|| count(|one| one.cluster));
-        port.counts.local = scopes.local.then(|| count(|one| one.local));
-        endpoints.sort_by_key(|one| (!is_used(one), one.at));
-        let room = match self.all {
-            true => self.endpoints_left,
-            false => self.endpoints_left.min(ENDPOINTS_OF_A_PORT),
+        let shown = endpoints.iter().take(room);
+        let shown: Vec<Step> = shown.map(|one| self.endpoint(one)).collect();
+        self.endpoints_left -= shown.len();
+        self.steps.extend(shown);
+        let left_out = endpoints.len().saturating_sub(room);
+        let unlisted = if self.all {
+            "endpoints"
+        } else {
+            "endpoints; --all lists them"
         };
-        port.more_endpoints = endpoints.len().saturating_sub(room);
-        endpoints.truncate(room);
-        self.endpoints_left -= endpoints.len();
-        port.endpoints = endpoints;
+        self.more(2, left_out, unlisted);
         if all.is_empty() {
-            self.located
-                .hints
-                .push(no_endpoints(known, of_spec, family));
+            self.notes.push(no_endpoints(known, port, family));
         }
+    }
+
+    fn endpoint(&self, (at, entry, uses): &(Endpoint, &Entry, PerScope<Use>)) -> Step {
+        let state = match (entry.ready, entry.serving, entry.terminating) {
+            (true, _, false) => "ready",
+            (true, _, true) => "ready, terminating",
+            (false, true, true) => "serving, terminating",
+            (false, false, true) => "terminating",
+            (false, true, false) => "serving, not ready",
+            (false, false, false) => "not ready",
+        };
+        let zones = entry.zones.iter().flat_map(|zones| zones.iter());
+        let zones: Vec<&str> = zones.take(MAX_NAMED).map(|zone| &**zone).collect();
+        let zones = match zones.as_slice() {
+            [] => String::new(),
+            zones => format!(", for zones {}", zones.join(" ")),
+        };
+        let (used, because) = match (uses.cluster, uses.local) {
+            (None, None) => ("NOT used", "no frontend leads to it".to_owned()),
+            (Some(Ok(())), Some(Ok(())) | None) | (None, Some(Ok(()))) => ("used", String::new()),
+            (Some(Err(why)), None) | (None, Some(Err(why))) => ("NOT used", why.to_owned()),
+            (Some(Ok(())), Some(Err(why))) => {
+                ("used by the policy Cluster, NOT by Local", why.to_owned())
+            }
+            (Some(Err(why)), Some(Ok(()))) => {
+                ("used by the policy Local, NOT by Cluster", why.to_owned())
+            }
+            (Some(Err(why)), Some(Err(local))) if why == local => ("NOT used", why.to_owned()),
+            (Some(Err(cluster)), Some(Err(local))) => (
+                "NOT used",
+                format!("by Cluster because {cluster}, by Local because {local}"),
+            ),
+        };
+        let node = self.places.find(at.address);
+        let (place, node) = if entry.local {
+            (
+                "on this node",
+                Some(self.planner.options.node_name.as_str()),
+            )
+        } else {
+            (node.map_or("elsewhere", |_| "on another node"), node)
+        };
+        let at = SocketAddr::new(at.address, at.port);
+        let step = Step::new(format!("{at} {place}, {state}{zones}, is {used}"));
+        let object = node.map(|node| format!("Node {node}"));
+        let object = object.unwrap_or_default();
+        step.object(object).because(because).depth(2)
     }
 
     /// The endpoints of the groups that the frontends of a port lead to by the plan.
@@ -221,9 +281,9 @@ impl Answer<'_> {
         &self,
         name: &ServiceName,
         spec: &Spec,
-        port: &spec::Port,
+        port: &Port,
         family: Family,
-    ) -> PerScope<Option<BTreeSet<desired::Endpoint>>> {
+    ) -> PerScope<Option<BTreeSet<Endpoint>>> {
         let desired = self.planner.desired();
         let own = frontends(spec, family, port);
         let own = own.filter(|(at, _)| self.planner.has(name, port, *at));
@@ -250,6 +310,32 @@ impl Answer<'_> {
     }
 }
 
+/// How many endpoints a port has, and how many of them are used.
+fn counts(
+    endpoints: &[(Endpoint, &Entry, PerScope<Use>)],
+    scopes: &PerScope<bool>,
+    others: usize,
+) -> Step {
+    let used = |scope| {
+        let uses = endpoints.iter().map(|(.., uses)| *uses.get(scope));
+        uses.filter(|one| *one == Some(Ok(()))).count()
+    };
+    let (cluster, local) = (used(Scope::Cluster), used(Scope::Local));
+    let mut what = format!("endpoints: {}", endpoints.len());
+    match (scopes.cluster, scopes.local) {
+        (true, false) => what += &format!(", {cluster} used"),
+        (false, true) => what += &format!(", {local} used"),
+        (true, true) => {
+            what += &format!(", {cluster} used by the policy Cluster, {local} by Local");
+        }
+        (false, false) => {}
+    }
+    if others > 0 {
+        what += &format!("; {others} of the other family");
+    }
+    Step::new(what)
+}
+
 /// Which groups the frontends of a Service in a family need.
 fn scopes(spec: &Spec, family: Family) -> PerScope<bool> {
     let external = spec.is_external(family);
@@ -259,43 +345,33 @@ fn scopes(spec: &Spec, family: Family) -> PerScope<bool> {
     }
 }
 
-fn word(unused: Unused) -> Use {
+fn reason(unused: Unused) -> &'static str {
     match unused {
-        Unused::NotReady => Use::NotReady,
-        Unused::Ending => Use::Ending,
-        Unused::NotLocal => Use::NotLocal,
-        Unused::OtherNode => Use::OtherNode,
-        Unused::OtherZone => Use::OtherZone,
+        Unused::NotReady => "it is not ready",
+        Unused::Ending => "it is about to end and others are ready",
+        Unused::NotLocal => "it is on another node",
+        Unused::OtherNode => "hints give it to other nodes",
+        Unused::OtherZone => "hints give it to other zones",
     }
-}
-
-fn zones(entry: &Entry) -> Vec<String> {
-    let zones = entry.zones.iter().flat_map(|zones| zones.iter());
-    zones.take(MAX_NAMED).map(ToString::to_string).collect()
 }
 
 /// What to look at if a port has no endpoints.
-fn no_endpoints(
-    known: &crate::services::registry::Known,
-    port: &spec::Port,
-    family: Family,
-) -> String {
-    let protocol = protocol_name(port.protocol);
+fn no_endpoints(known: &Known, port: &Port, family: Family) -> Step {
+    let named = |name: &str, protocol| format!("\"{name}\" ({})", protocol_name(protocol));
     let what = format!(
-        "port \"{}\" ({protocol}) has no {family} endpoints",
-        port.name
+        "port {} has no {family} endpoints",
+        named(&port.name, port.protocol)
     );
-    let named: BTreeSet<String> = (known.slices())
-        .flat_map(|slice| &slice.ports)
-        .map(|port| format!("\"{}\" ({})", port.name, protocol_name(port.protocol)))
-        .collect();
-    match named.is_empty() {
-        true => format!(
+    let ports = known.slices().flat_map(|slice| &slice.ports);
+    let ports: BTreeSet<String> = ports.map(|one| named(&one.name, one.protocol)).collect();
+    Step::note(if ports.is_empty() {
+        format!(
             "{what}: the Service has no EndpointSlice with ports. Does its selector find pods? An EndpointSlice that another proxy serves does not count"
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "{what}: its EndpointSlices have the ports {}, of which one has to be called as the Service's is, and endpoints of the family",
-            listed(named.into_iter().collect::<Vec<_>>().into_iter())
-        ),
-    }
+            listed(ports.into_iter(), MAX_NAMED)
+        )
+    })
 }

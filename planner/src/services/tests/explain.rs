@@ -1,99 +1,100 @@
 //! What explanations say, row by row.
 
-use tweed_core::agent_socket::service::{
-    Client, Destination, Endpoint, Fate, FrontendKind, Located, NoServiceFate, Path, Use, Where,
-};
+use tweed_component::explain::{Client, Destination, Where};
 use tweed_core::object::endpoint_slice::Endpoint as SliceEndpoint;
 use tweed_core::object::service_cidr::ServiceCidr;
 
 use super::fixture::{
-    balancer, both, cluster, ending, endpoint, planner, port, service, slice, texts,
+    self, all_of, asked, balancer, both, cluster, destination, ending, endpoint, planner, port,
+    service, slice, texts,
 };
 use crate::services::desired::MAX_SLOTS;
 use crate::services::evaluator::Cluster;
-use crate::services::{ExplainError, Explanation, OwnAddresses};
+use crate::services::{ExplainError, OwnAddresses, Places};
 
-fn asked(to: Destination, from: Option<Client>) -> Where {
-    let all = false;
-    Where { to, from, all }
-}
-
-fn address(address: &str, port: u16) -> Destination {
-    Destination::Address {
-        address: address.parse().unwrap(),
-        protocol: 6,
-        port,
-    }
-}
-
-fn web() -> Destination {
-    Destination::Service {
-        namespace: "shop".to_owned(),
-        name: "web".to_owned(),
-        port: None,
-        protocol: None,
-    }
-}
-
-fn try_explain(cluster: &Cluster, asked: &Where) -> Result<Explanation, ExplainError> {
+fn try_explain(cluster: &Cluster, asked: &Where) -> Result<String, ExplainError> {
     let mut planner = planner(cluster);
     planner.plan();
-    planner.explain(asked, OwnAddresses::default())
+    fixture::explain(&planner, asked)
 }
 
-fn explain(cluster: &Cluster, to: Destination, from: Option<Client>) -> Located {
-    try_explain(cluster, &asked(to, from)).unwrap().located
+fn explain(cluster: &Cluster, to: Destination, from: Option<Client>) -> String {
+    let asked = asked(to);
+    try_explain(cluster, &Where { from, ..asked }).unwrap()
 }
 
-/// Why each endpoint of the only port is in or out: of the cluster, and of this node.
-fn uses(located: &Located) -> Vec<(String, Option<Use>, Option<Use>)> {
-    let [port] = &located.ports[..] else {
-        panic!("{located:?}");
-    };
-    let uses = port.endpoints.iter();
-    uses.map(|one: &Endpoint| (one.at.to_string(), one.cluster, one.local))
-        .collect()
+fn address(text: &str) -> Option<Client> {
+    Some(Client::Address(text.parse().unwrap()))
 }
 
-fn paths(located: &Located) -> &[Path] {
-    &located.ports[0].frontends[0].paths
+/// The lines that begin with this, without their indentation.
+fn lines<'a>(said: &'a str, begin: &str) -> Vec<&'a str> {
+    let lines = said.lines().map(str::trim_start);
+    lines.filter(|line| line.starts_with(begin)).collect()
+}
+
+#[test]
+fn an_answer_says_who_goes_where_and_why() {
+    let mut web = balancer(true);
+    web.affinity_seconds = Some(60);
+    web.health_check_node_port = 30100;
+    web.source_ranges = texts(&["198.51.100.0/24"]);
+    let mut endpoints = both();
+    endpoints.push(endpoint("fd00:0:0:1::9", "other"));
+    let cluster = cluster(vec![web], vec![slice("s", endpoints)]);
+    let expected = "\
+203.0.113.1:80/TCP, as node me knows it
+type LoadBalancer (Service shop/web): internalTrafficPolicy Cluster, externalTrafficPolicy Local, affinity by client address for 60 s, health checks at port 30100
+port \"http\" 80/TCP, IPv4
+  load balancer's address 203.0.113.1:80
+    only for the sources 198.51.100.0-198.51.100.255; this node is not among them
+    from pods goes to one of 2 endpoints (group 0x80000000), keeps its address
+    from this node is DROPPED: loadBalancerSourceRanges leaves it out
+    from outside goes to one of 1 endpoints of this node (group 0x80000100), keeps its address
+  endpoints: 2, 2 used by the policy Cluster, 1 by Local; 1 of the other family
+    10.0.0.2:8080 on this node, ready, is used (Node me)
+    10.0.1.2:8080 on another node, ready, is used by the policy Cluster, NOT by Local (Node other): it is on another node
+";
+    assert_eq!(
+        explain(&cluster, destination("203.0.113.1", 80), None),
+        expected
+    );
 }
 
 #[test]
 fn a_cluster_ip_says_where_each_origin_goes() {
     let cluster = cluster(vec![service(&["10.96.0.1"])], vec![slice("s", both())]);
-    let located = explain(&cluster, address("10.96.0.1", 80), None);
-    let facts = located.service.as_ref().unwrap();
-    assert_eq!((&*facts.name, &*facts.kind), ("web", "ClusterIP"));
-    let said = paths(&located).iter();
-    let said: Vec<_> = said
-        .map(|path| (path.from, path.fate, path.endpoints, path.masqueraded))
-        .collect();
+    let said = explain(&cluster, destination("10.96.0.1", 80), None);
+    let facts =
+        "type ClusterIP (Service shop/web): internalTrafficPolicy Cluster, no session affinity";
+    assert_eq!(lines(&said, "type "), [facts]);
+    assert_eq!(lines(&said, "cluster IP "), ["cluster IP 10.96.0.1:80"]);
     let expected = [
-        (Client::Pod, Fate::Sent, 2, false),
-        (Client::Node, Fate::Sent, 2, true),
-        (Client::Outside, Fate::Sent, 2, true),
+        ("pods", "keeps its address"),
+        ("this node", "masqueraded"),
+        ("outside", "masqueraded"),
     ];
-    assert_eq!(said, expected);
-    assert_eq!(located.ports[0].frontends[0].kind, FrontendKind::ClusterIp);
-    let here: Vec<bool> = located.ports[0]
-        .endpoints
-        .iter()
-        .map(|one| one.here)
-        .collect();
-    assert_eq!(here, [true, false]);
+    let expected = expected.map(|(from, becomes)| {
+        format!("from {from} goes to one of 2 endpoints (group 0x40000000), {becomes}")
+    });
+    assert_eq!(lines(&said, "from "), expected);
 }
 
 #[test]
 fn a_client_that_is_an_endpoint_is_masqueraded_to_itself() {
     let cluster = cluster(vec![service(&["10.96.0.1"])], vec![slice("s", both())]);
-    let from = |text: &str| Some(Client::Address(text.parse().unwrap()));
     for (client, hairpin) in [("10.0.0.2", true), ("10.0.0.3", false)] {
-        let located = explain(&cluster, address("10.96.0.1", 80), from(client));
-        let [path] = paths(&located) else {
-            panic!("{located:?}");
+        let said = explain(&cluster, destination("10.96.0.1", 80), address(client));
+        assert!(
+            said.starts_with(&format!("10.96.0.1:80/TCP from {client}, ")),
+            "{said}"
+        );
+        let [from] = lines(&said, "from ")[..] else {
+            panic!("{said}");
         };
-        assert_eq!((path.from, path.hairpin), (Client::Pod, hairpin));
+        assert!(from.starts_with("from pods "), "{said}");
+        let itself = "keeps its address, but for a connection to itself";
+        assert_eq!(from.ends_with(itself), hairpin, "{said}");
     }
 }
 
@@ -102,24 +103,24 @@ fn a_client_that_is_an_endpoint_is_masqueraded_to_itself() {
 #[test]
 fn a_pod_of_another_node_is_masqueraded_to_endpoints_of_other_nodes() {
     let (here, third) = (endpoint("10.0.0.2", "me"), endpoint("10.0.2.2", "third"));
-    let from = |text: &str| Some(Client::Address(text.parse().unwrap()));
+    let (all, keeps) = ("masqueraded", "keeps its address");
+    let some = "keeps its address, but for connections to endpoints of other nodes";
     for (endpoints, client, expected) in [
-        (vec![third.clone()], "10.0.1.9", (true, false)),
-        (vec![here.clone(), third.clone()], "10.0.1.9", (false, true)),
-        (vec![here.clone()], "10.0.1.9", (false, false)),
-        (vec![here, third.clone()], "10.0.0.9", (false, false)),
-        (
-            vec![endpoint("192.0.2.1", "me")],
-            "10.0.1.9",
-            (false, false),
-        ),
-        (vec![third], "198.51.100.1", (false, false)),
+        (vec![third.clone()], "10.0.1.9", all),
+        (vec![here.clone(), third.clone()], "10.0.1.9", some),
+        (vec![here.clone()], "10.0.1.9", keeps),
+        (vec![here, third.clone()], "10.0.0.9", keeps),
+        (vec![endpoint("192.0.2.1", "me")], "10.0.1.9", keeps),
+        (vec![third], "198.51.100.1", keeps),
     ] {
         let cluster = cluster(vec![balancer(true)], vec![slice("s", endpoints)]);
-        let located = explain(&cluster, address("203.0.113.1", 80), from(client));
-        let path = &paths(&located)[0];
-        let said = (path.masqueraded, path.to_other_nodes);
-        assert_eq!(said, expected, "{client} {path:?}");
+        let said = explain(&cluster, destination("203.0.113.1", 80), address(client));
+        let [from] = lines(&said, "from ")[..] else {
+            panic!("{said}");
+        };
+        let is_said = from.ends_with(&format!("), {expected}"));
+        // To whom nothing is sent, nothing is said of masquerading.
+        assert!(is_said || from.contains("DROPPED"), "{client} {said}");
     }
 }
 
@@ -130,20 +131,24 @@ fn a_client_whose_address_this_machine_has_is_the_node() {
     let mut planner = planner(&cluster);
     planner.plan();
     for (client, otherwise) in [
-        ("10.0.0.0", Client::Pod),
-        ("203.0.113.9", Client::Outside),
-        ("192.0.2.1", Client::Node),
+        ("10.0.0.0", "from pods "),
+        ("203.0.113.9", "from outside "),
+        ("192.0.2.1", "from this node "),
     ] {
-        let from = Some(Client::Address(client.parse().unwrap()));
-        let question = asked(address("10.96.0.1", 80), from);
+        let question = Where {
+            from: address(client),
+            ..asked(destination("10.96.0.1", 80))
+        };
         let said = |client: bool| {
             let own = OwnAddresses {
                 client,
                 ..OwnAddresses::default()
             };
-            paths(&planner.explain(&question, own).unwrap().located)[0].from
+            let explained = planner.explain(&question, own, &Places::default());
+            tweed_component::explain::text(&explained.unwrap().steps)
         };
-        assert_eq!((said(true), said(false)), (Client::Node, otherwise));
+        assert_eq!(lines(&said(true), "from this node ").len(), 1, "{client}");
+        assert_eq!(lines(&said(false), otherwise).len(), 1, "{client}");
     }
 }
 
@@ -167,38 +172,16 @@ fn every_endpoint_says_why_it_is_in_or_out() {
         endpoint("fd00:0:0:2::3", "other"),
     ];
     let cluster = cluster(vec![balancer(true)], vec![slice("s", endpoints)]);
-    let located = explain(&cluster, address("203.0.113.1", 80), None);
-    let out = |one| Some(one);
-    assert_eq!(
-        uses(&located),
-        [
-            ("10.0.0.2:8080".to_owned(), out(Use::Used), out(Use::Used)),
-            (
-                "10.0.1.9:8080".to_owned(),
-                out(Use::Used),
-                out(Use::NotLocal)
-            ),
-            (
-                "10.0.0.5:8080".to_owned(),
-                out(Use::Ending),
-                out(Use::Ending)
-            ),
-            (
-                "10.0.0.7:8080".to_owned(),
-                out(Use::NotReady),
-                out(Use::NotReady)
-            ),
-            (
-                "10.0.1.2:8080".to_owned(),
-                out(Use::OtherZone),
-                out(Use::NotLocal)
-            ),
-        ]
-    );
-    let counts = located.ports[0].counts;
-    assert_eq!((counts.known, counts.other_family), (5, 1));
-    assert_eq!((counts.cluster, counts.local), (Some(2), Some(1)));
-    assert_eq!(located.ports[0].endpoints[0].zones, ["z1"]);
+    let said = explain(&cluster, destination("203.0.113.1", 80), None);
+    let expected = "
+  endpoints: 5, 2 used by the policy Cluster, 1 by Local; 1 of the other family
+    10.0.0.2:8080 on this node, ready, for zones z1, is used (Node me)
+    10.0.1.9:8080 on another node, ready, for zones z1, is used by the policy Cluster, NOT by Local (Node other): it is on another node
+    10.0.0.5:8080 on this node, serving, terminating, is NOT used (Node me): it is about to end and others are ready
+    10.0.0.7:8080 on this node, not ready, is NOT used (Node me): it is not ready
+    10.0.1.2:8080 on another node, ready, for zones z2, is NOT used (Node other): by Cluster because hints give it to other zones, by Local because it is on another node
+";
+    assert!(said.ends_with(expected), "{said}");
 }
 
 #[test]
@@ -209,9 +192,11 @@ fn endpoints_that_are_hinted_to_nodes_are_out_on_others() {
     };
     let endpoints = vec![hinted("10.0.0.2", "me"), hinted("10.0.1.2", "other")];
     let cluster = cluster(vec![service(&["10.96.0.1"])], vec![slice("s", endpoints)]);
-    let located = explain(&cluster, address("10.96.0.1", 80), None);
-    assert_eq!(uses(&located)[1].1, Some(Use::OtherNode));
-    assert_eq!(uses(&located)[1].2, None, "no frontend is local");
+    let said = explain(&cluster, destination("10.96.0.1", 80), None);
+    let other = "10.0.1.2:8080 on another node, ready, is NOT used (Node other): hints give it to other nodes";
+    assert_eq!(lines(&said, "10.0.1.2"), [other]);
+    // No frontend is local.
+    assert_eq!(lines(&said, "endpoints: "), ["endpoints: 2, 1 used"]);
 }
 
 #[test]
@@ -223,27 +208,42 @@ fn endpoints_beyond_the_maximum_are_named_and_a_list_is_bounded() {
         vec![service(&["10.96.0.1"])],
         vec![slice("s", endpoints.collect())],
     );
-    let mut question = asked(address("10.96.0.1", 80), Some(Client::Pod));
-    let explanation = try_explain(&cluster, &question).unwrap();
-    let port = &explanation.located.ports[0];
-    assert_eq!(
-        (port.counts.known, port.counts.cluster),
-        (most + 1, Some(most))
-    );
-    assert_eq!(port.endpoints.len() + port.more_endpoints, most + 1);
-    assert_eq!(port.endpoints.len(), 16);
+    let mut question = Where {
+        from: Some(Client::Pod),
+        ..asked(destination("10.96.0.1", 80))
+    };
+    let said = try_explain(&cluster, &question).unwrap();
+    let counted = format!("endpoints: {}, {most} used", most + 1);
+    assert_eq!(lines(&said, "endpoints: "), [counted.as_str()]);
+    let elsewhere = lines(&said, "10.1.");
+    assert_eq!(elsewhere.len(), 16);
+    assert_eq!(elsewhere[0], "10.1.0.0:8080 elsewhere, ready, is used");
+    let more = format!("and {} more endpoints; --all lists them", most + 1 - 16);
+    assert_eq!(lines(&said, "and "), [more.as_str()]);
     question.all = true;
-    let explanation = try_explain(&cluster, &question).unwrap();
-    assert_eq!(explanation.located.ports[0].endpoints.len(), 600);
+    let said = try_explain(&cluster, &question).unwrap();
+    assert_eq!(lines(&said, "10.1.").len(), 600);
+    let more = format!("and {} more endpoints", most + 1 - 600);
+    assert_eq!(lines(&said, "and "), [more.as_str()]);
 }
 
 #[test]
 fn the_traffic_policy_local_drops_what_has_no_endpoint_here() {
     let elsewhere = vec![endpoint("10.0.1.2", "other")];
     let cluster = cluster(vec![balancer(true)], vec![slice("s", elsewhere)]);
-    let located = explain(&cluster, address("203.0.113.1", 80), None);
-    let fates: Vec<Fate> = paths(&located).iter().map(|path| path.fate).collect();
-    assert_eq!(fates, [Fate::Sent, Fate::Sent, Fate::NoLocalEndpoint]);
+    let said = explain(&cluster, destination("203.0.113.1", 80), None);
+    let from = lines(&said, "from ");
+    assert!(
+        from[0].starts_with("from pods goes to one of 1 endpoints ("),
+        "{said}"
+    );
+    assert!(
+        from[1].starts_with("from this node goes to one of 1 endpoints ("),
+        "{said}"
+    );
+    let dropped =
+        "from outside is DROPPED: the traffic policy is Local and all endpoints are on other nodes";
+    assert_eq!(from[2], dropped);
 }
 
 #[test]
@@ -251,40 +251,44 @@ fn source_ranges_are_shown_and_judge_a_client() {
     let mut limited = balancer(false);
     limited.source_ranges = texts(&["198.51.100.0/24"]);
     let cluster = cluster(vec![limited], vec![slice("s", both())]);
-    for (client, fate) in [
-        ("198.51.100.7", Fate::Sent),
-        ("198.51.101.7", Fate::SourceNotAllowed),
-        ("192.0.2.1", Fate::SourceNotAllowed),
+    let leaves_out = "is DROPPED: loadBalancerSourceRanges leaves it out";
+    for (client, expected) in [
+        ("198.51.100.7", "from outside goes to one of 2"),
+        ("198.51.101.7", &format!("from outside {leaves_out}")),
+        ("192.0.2.1", &format!("from this node {leaves_out}")),
     ] {
-        let from = Some(Client::Address(client.parse().unwrap()));
-        let located = explain(&cluster, address("203.0.113.1", 80), from);
-        assert_eq!(paths(&located)[0].fate, fate, "{client}");
-        let ranges = located.ports[0].frontends[0].source_ranges.as_ref();
-        let ranges = ranges.unwrap();
-        assert_eq!(ranges.ranges, ["198.51.100.0-198.51.100.255"]);
-        assert!(!ranges.node);
+        let said = explain(&cluster, destination("203.0.113.1", 80), address(client));
+        assert_eq!(lines(&said, expected).len(), 1, "{client} {said}");
+        let only = "only for the sources 198.51.100.0-198.51.100.255; this node is not among them";
+        assert_eq!(lines(&said, "only for "), [only]);
     }
 }
 
 #[test]
 fn a_service_is_shown_with_all_its_frontends() {
     let cluster = cluster(vec![balancer(false)], vec![slice("s", both())]);
-    let located = explain(&cluster, web(), Some(Client::Outside));
-    let kinds = located.ports[0].frontends.iter().map(|one| one.kind);
-    let kinds: Vec<FrontendKind> = kinds.collect();
-    let expected = [
-        FrontendKind::ClusterIp,
-        FrontendKind::LoadBalancer,
-        FrontendKind::NodePort,
-    ];
-    assert_eq!(kinds, expected);
-    assert!(located.hints.iter().any(|hint| hint.contains("192.0.2.1")));
+    let of_service = explain(&cluster, all_of("web"), Some(Client::Outside));
+    let mut said = of_service.lines();
+    for frontend in [
+        "  cluster IP 10.96.0.1:80",
+        "  load balancer's address 203.0.113.1:80",
+        "  node port 30080",
+    ] {
+        assert!(said.any(|line| line == frontend), "{frontend} {of_service}");
+    }
+    let places = "note: node ports are at those addresses of this machine that are in: 192.0.2.1";
+    assert!(lines(&of_service, places).len() == 1, "{of_service}");
     let at_port = Destination::NodePort {
         protocol: 6,
         port: 30080,
     };
-    let located = explain(&cluster, at_port, None);
-    assert_eq!(located.ports[0].frontends.len(), 1);
+    let said = explain(&cluster, at_port, None);
+    assert_eq!(
+        lines(&said, "node port ").len(),
+        2,
+        "the question and one frontend: {said}"
+    );
+    assert_eq!(lines(&said, "cluster IP ").len(), 0, "{said}");
     // A Service that claims another one's address does not get it.
     let mut thief = balancer(false);
     thief.name = "thief".to_owned();
@@ -298,10 +302,13 @@ fn a_service_is_shown_with_all_its_frontends() {
         port: Some(80),
         protocol: Some(6),
     };
-    let located = explain(&cluster, to, None);
-    let taken = located.ports[0].frontends.iter();
-    let taken: Vec<Option<&str>> = taken.map(|one| one.taken_by.as_deref()).collect();
-    assert_eq!(taken, [None, Some("shop/web"), Some("shop/web")]);
+    let said = explain(&cluster, to, None);
+    let taken = "is taken (Service shop/web): it goes where that Service says";
+    assert_eq!(lines(&said, "cluster IP "), ["cluster IP 10.96.0.2:80"]);
+    let balancer = format!("load balancer's address 203.0.113.1:80 {taken}");
+    assert_eq!(lines(&said, "load balancer's "), [balancer.as_str()]);
+    let node_port = format!("node port 30080 {taken}");
+    assert_eq!(lines(&said, "node port "), [node_port.as_str()]);
 }
 
 #[test]
@@ -314,64 +321,60 @@ fn a_destination_that_no_service_has_says_why() {
         name: "kubernetes".to_owned(),
         cidrs: texts(&["10.96.0.0/16"]),
     });
-    for (to, fate, says) in [
+    let untouched = "left as it is, nothing of Services: ";
+    for (to, becomes, says) in [
         (
-            address("10.96.0.1", 81),
-            NoServiceFate::Rejected,
+            destination("10.96.0.1", 81),
+            "REJECTED: ",
             "Service shop/web, which has no port 81/TCP; it has 80/TCP",
         ),
         (
-            address("10.96.0.9", 80),
-            NoServiceFate::Dropped,
+            destination("10.96.0.9", 80),
+            "DROPPED: ",
             "no Service has it",
         ),
+        (destination("10.96.0.7", 80), untouched, "another proxy"),
+        (all_of("foreign"), untouched, "another proxy"),
+        (destination("203.0.113.1", 81), untouched, "no port 81/TCP"),
         (
-            address("10.96.0.7", 80),
-            NoServiceFate::Untouched,
-            "another proxy",
-        ),
-        (
-            address("203.0.113.1", 81),
-            NoServiceFate::Untouched,
-            "no port 81/TCP",
-        ),
-        (
-            address("192.0.2.2", 30080),
-            NoServiceFate::Untouched,
+            destination("192.0.2.2", 30080),
+            untouched,
             "this machine does not have",
         ),
         (
-            address("192.0.2.1", 30081),
-            NoServiceFate::Untouched,
+            destination("192.0.2.1", 30081),
+            untouched,
             "no Service has the node port",
         ),
         (
-            address("127.0.0.1", 30080),
-            NoServiceFate::Untouched,
+            destination("127.0.0.1", 30080),
+            untouched,
             "node port of Service shop/web",
         ),
         (
-            address("8.8.8.8", 53),
-            NoServiceFate::Untouched,
+            destination("8.8.8.8", 53),
+            untouched,
             "in no network of cluster IPs",
         ),
     ] {
-        let located = explain(&cluster, to.clone(), None);
-        let none = located.none.unwrap_or_else(|| panic!("{to}"));
-        assert_eq!(none.fate, fate, "{to}");
-        assert!(none.reason.contains(says), "{to}: {}", none.reason);
+        let said = explain(&cluster, to.clone(), None);
+        let [line] = lines(&said, becomes)[..] else {
+            panic!("{to} {said}");
+        };
+        assert!(line.contains(says), "{to} {said}");
     }
 }
 
 #[test]
-fn a_service_without_an_address_or_a_port_is_an_error_and_without_endpoints_a_hint() {
+fn a_service_without_an_address_or_a_port_is_an_error_and_without_endpoints_a_note() {
     let mut named = service(&["10.96.0.1"]);
     named.ports = vec![port("web", "TCP", 80, 0)];
     let cluster = cluster(vec![named], vec![slice("s", both())]);
-    let located = explain(&cluster, address("10.96.0.1", 80), None);
-    assert_eq!(paths(&located)[0].fate, Fate::Rejected);
-    let hint = located.hints.join("\n");
-    assert!(hint.contains("\"http\" (TCP)"), "{hint}");
+    let said = explain(&cluster, destination("10.96.0.1", 80), Some(Client::Pod));
+    let rejected = "from pods is REJECTED: there is no usable endpoint anywhere";
+    assert_eq!(lines(&said, "from "), [rejected]);
+    let note = "note: port \"web\" (TCP) has no IPv4 endpoints: its EndpointSlices have the ports \"http\" (TCP), ";
+    assert_eq!(lines(&said, note).len(), 1, "{said}");
     let ask = |name: &str, port| {
         let to = Destination::Service {
             namespace: "shop".to_owned(),
@@ -379,15 +382,11 @@ fn a_service_without_an_address_or_a_port_is_an_error_and_without_endpoints_a_hi
             port,
             protocol: None,
         };
-        try_explain(&cluster, &asked(to, None))
-            .unwrap_err()
-            .to_string()
+        try_explain(&cluster, &asked(to)).unwrap_err().to_string()
     };
     assert!(ask("headless", None).contains("headless"));
     assert!(ask("web", Some(81)).contains("it has 80/TCP"));
     let unknown = crate::services::ServicePlanner::new(cluster.options);
-    let error = unknown
-        .explain(&asked(web(), None), OwnAddresses::default())
-        .unwrap_err();
+    let error = fixture::explain(&unknown, &asked(all_of("web"))).unwrap_err();
     assert!(error.to_string().contains("EndpointSlices"), "{error}");
 }

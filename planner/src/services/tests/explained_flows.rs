@@ -1,16 +1,18 @@
 //! Explanations against the evaluator.
 
 use proptest::prelude::*;
-use tweed_core::agent_socket::service::{Client, Destination, Fate, Located, NoServiceFate, Where};
+use tweed_component::explain::{Client, Destination, Step, Where};
 use tweed_core::object::service::ServicePort;
 
-use super::fixture::{balancer, both, cluster, planner, slice};
+use super::fixture::{all_of, asked, balancer, both, cluster, explain, planner, slice};
 use super::random::World;
 use crate::dice::Dice;
 use crate::services::desired::Frontend;
 use crate::services::evaluator::{Flow, Verdict};
-use crate::services::explain::lookup::{self, Origin, endpoints, masqueraded_to, way};
-use crate::services::{OwnAddresses, ServicePlanner};
+use crate::services::explain::lookup::{
+    self, Origin, Way, WithoutService, endpoints, masqueraded_to, way,
+};
+use crate::services::{OwnAddresses, Places, ServicePlanner};
 
 /// What the tables say of a flow, by the lookups of explanations.
 fn verdict(planner: &ServicePlanner, flow: &Flow) -> Verdict {
@@ -22,9 +24,9 @@ fn verdict(planner: &ServicePlanner, flow: &Flow) -> Verdict {
     };
     let Some(at) = lookup::frontend(desired, key, flow.is_local) else {
         return match lookup::without(desired, flow.destination, flow.is_local) {
-            NoServiceFate::Rejected => Verdict::Reject,
-            NoServiceFate::Dropped => Verdict::Drop,
-            NoServiceFate::Untouched => Verdict::Pass,
+            WithoutService::Rejected => Verdict::Reject,
+            WithoutService::Dropped => Verdict::Drop,
+            WithoutService::Untouched => Verdict::Pass,
         };
     };
     let origin = match flow.is_own {
@@ -32,55 +34,70 @@ fn verdict(planner: &ServicePlanner, flow: &Flow) -> Verdict {
         false if lookup::within(&desired.pod_networks, flow.source) => Origin::Pod,
         false => Origin::Outside,
     };
-    let way = way(desired, at, origin, Some(flow.source)).unwrap();
-    match way.fate {
-        Fate::Rejected => Verdict::Reject,
-        Fate::NoLocalEndpoint | Fate::SourceNotAllowed => Verdict::Drop,
-        Fate::Sent => {
-            let group = endpoints(desired, way.group.unwrap()).into_iter();
+    match way(desired, at, origin, Some(flow.source)).unwrap() {
+        Way::Rejected => Verdict::Reject,
+        Way::NoLocalEndpoint | Way::SourceNotAllowed => Verdict::Drop,
+        Way::Sent { group, masquerade } => {
+            let group = endpoints(desired, group).into_iter();
             let because = |ip| masqueraded_to(desired, surroundings, origin, flow.source, ip);
-            let backends = group.map(|at| (at, way.masquerade || because(at.address).is_some()));
+            let backends = group.map(|at| (at, masquerade || because(at.address).is_some()));
             Verdict::Send(backends.collect())
         }
     }
 }
 
+/// The number before a text.
+fn number_before(text: &str, after: &str) -> Option<usize> {
+    let (before, _) = text.split_once(after)?;
+    before.rsplit(' ').next()?.parse().ok()
+}
+
 /// The reasons of endpoints and the plan come to the same number of used ones.
-fn fits(located: &Located) {
-    for port in &located.ports {
-        let own = port.frontends.iter().filter(|one| one.taken_by.is_none());
-        for path in own.flat_map(|frontend| &frontend.paths) {
-            let counted = match path.local_only {
-                true => port.counts.local,
-                false => port.counts.cluster,
-            };
-            let expected = (path.fate == Fate::Sent).then_some(path.endpoints);
-            assert!(
-                expected.is_none() || expected == counted,
-                "{path:?} {located:#?}"
-            );
+fn fits(steps: &[Step]) {
+    let (mut is_taken, mut sent) = (false, Vec::new());
+    for Step { depth, what, .. } in steps {
+        if *depth == 0 {
+            sent.clear();
+        } else if what.starts_with("endpoints: ") {
+            let all = number_before(what, " used");
+            let local = number_before(what, " by Local").or(all);
+            for (count, is_local) in sent.drain(..) {
+                let counted = if is_local { local } else { all };
+                assert_eq!(Some(count), counted, "{steps:#?}");
+            }
+        } else if *depth == 1 {
+            is_taken = what.ends_with(" is taken");
+        } else if let Some(count) = number_before(what, " endpoints")
+            && !is_taken
+        {
+            sent.push((count, what.contains(" endpoints of this node (")));
         }
     }
 }
 
-/// A path says what masquerades a flow.
-fn names_masquerading(located: &Located, flow: &Flow, verdict: &Verdict) {
+/// An answer says what masquerades a flow.
+fn names_masquerading(steps: &[Step], flow: &Flow, verdict: &Verdict) {
     let Verdict::Send(backends) = verdict else {
         return;
     };
-    let path = &located.ports[0].frontends[0].paths[0];
-    if (path.from == Client::Node) != flow.is_own {
+    let way = steps.iter().find(|step| step.what.starts_with("from "));
+    let way = &way.unwrap().what;
+    if way.starts_with("from this node ") != flow.is_own {
         return; // A source of the node is taken for the node, whoever sends with it.
     }
     let is_any = backends.values().any(|masqueraded| *masqueraded);
     let is_all = backends.values().all(|masqueraded| *masqueraded);
-    let is_some = path.hairpin || path.to_other_nodes;
-    assert_eq!(path.masqueraded || is_some, is_any, "{path:?} {backends:?}");
+    let says_all = way.ends_with(", masqueraded");
+    assert_eq!(
+        says_all || way.contains(", but for "),
+        is_any,
+        "{way} {backends:?}"
+    );
     // All are also if the client is all of them, or a part of them.
-    assert!(is_all || !path.masqueraded, "{path:?} {backends:?}");
+    assert!(is_all || !says_all, "{way} {backends:?}");
     assert!(
-        !is_all || path.masqueraded || path.hairpin,
-        "{path:?} {backends:?}"
+        !is_all || says_all || way.contains(" itself"),
+        "{way} {backends:?}"
     );
 }
 
@@ -96,26 +113,14 @@ fn of_two_ports_with_one_node_port_the_first_has_it() {
     let mut planner = planner(&cluster(vec![web], vec![slice("s", both())]));
     planner.plan();
     let question = Where {
-        to: Destination::Service {
-            namespace: "shop".to_owned(),
-            name: "web".to_owned(),
-            port: None,
-            protocol: None,
-        },
         from: Some(Client::Outside),
-        all: false,
+        ..asked(all_of("web"))
     };
-    let explained = planner.explain(&question, OwnAddresses::default()).unwrap();
-    let taken: Vec<Vec<bool>> = (explained.located.ports.iter())
-        .map(|port| {
-            port.frontends
-                .iter()
-                .map(|one| one.taken_by.is_some())
-                .collect()
-        })
-        .collect();
-    assert_eq!(taken, [[false, false, false], [false, false, true]]);
-    fits(&explained.located);
+    let said = explain(&planner, &question).unwrap();
+    let node_ports = said.lines().filter(|line| line.starts_with("  node port "));
+    let taken = "  node port 30080 is taken (Service shop/web): it goes where that Service says";
+    assert_eq!(node_ports.collect::<Vec<_>>(), ["  node port 30080", taken]);
+    assert_eq!(said.matches(" is taken").count(), 1, "{said}");
 }
 
 proptest! {
@@ -136,17 +141,16 @@ proptest! {
                 port: flow.port,
             };
             let question = Where {
-                to,
                 from: Some(Client::Address(flow.source)),
-                all: false,
+                ..asked(to)
             };
             let own = OwnAddresses {
                 destination: flow.is_local,
                 client: flow.is_own,
             };
-            let explanation = world.planner.explain(&question, own).unwrap();
-            fits(&explanation.located);
-            names_masquerading(&explanation.located, &flow, &expected);
+            let explanation = world.planner.explain(&question, own, &Places::default()).unwrap();
+            fits(&explanation.steps);
+            names_masquerading(&explanation.steps, &flow, &expected);
             prop_assert_eq!(
                 lookup::part(&explanation.planned, &explanation.frontends),
                 explanation.planned

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ipnetwork::IpNetwork;
-use tweed_core::agent_socket::service::{Destination, NoServiceFate, Where};
+use tweed_component::explain::{Destination, Where, text};
 use tweed_core::object::endpoint_slice::{Endpoint as SliceEndpoint, EndpointSlice, SlicePort};
 use tweed_core::object::node::{Node, NodeAddress};
 use tweed_core::object::service::{Service, ServicePort};
@@ -12,7 +12,8 @@ use tweed_core::object::{Event, Object};
 use super::walk::{check, walk};
 use crate::services::evaluator::{Cluster, Flow, Verdict};
 use crate::services::{
-    NodePortAddresses, Options, OwnAddresses, PodNetworks, ServicePlanner, Step,
+    ExplainError, NodePortAddresses, Options, OwnAddresses, Places, PodNetworks, ServicePlanner,
+    Step,
 };
 
 pub fn texts(texts: &[&str]) -> Vec<String> {
@@ -270,19 +271,56 @@ pub fn balancer(external_local: bool) -> Service {
 
 pub const BOTH: [&str; 2] = ["10.0.0.2:8080", "10.0.1.2:8080"];
 
+/// What is asked of a destination; the client is left open.
+pub fn asked(to: Destination) -> Where {
+    let (from, all) = (None, false);
+    Where { to, from, all }
+}
+
+/// The destination of TCP at an address.
+pub fn destination(address: &str, port: u16) -> Destination {
+    Destination::Address {
+        address: address.parse().unwrap(),
+        protocol: 6,
+        port,
+    }
+}
+
+/// All ports of a Service.
+pub fn all_of(name: &str) -> Destination {
+    Destination::Service {
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+        port: None,
+        protocol: None,
+    }
+}
+
+/// What people are told of a destination.
+pub fn explain(planner: &ServicePlanner, asked: &Where) -> Result<String, ExplainError> {
+    let nodes = [
+        Node {
+            name: "me".to_owned(),
+            pod_cidrs: texts(&["10.0.0.0/24"]),
+            ..Node::default()
+        },
+        Node {
+            name: "other".to_owned(),
+            pod_cidrs: texts(&["10.0.1.0/24"]),
+            ..Node::default()
+        },
+    ];
+    let explanation = planner.explain(asked, OwnAddresses::default(), &Places::of(&nodes))?;
+    Ok(text(&explanation.steps))
+}
+
 /// Why flows to a destination are left as they are.
 pub fn explain_untouched(cluster: &Cluster, address: &str, port: u16) -> String {
     let mut planner = planner(cluster);
     planner.plan();
-    let to = Destination::Address {
-        address: address.parse().unwrap(),
-        protocol: 6,
-        port,
-    };
-    let (from, all) = (None, false);
-    let asked = Where { to, from, all };
-    let explanation = planner.explain(&asked, OwnAddresses::default()).unwrap();
-    let none = explanation.located.none.unwrap();
-    assert_eq!(none.fate, NoServiceFate::Untouched, "{none:?}");
-    none.reason
+    let said = explain(&planner, &asked(destination(address, port))).unwrap();
+    let why = said
+        .lines()
+        .find_map(|line| line.strip_prefix("left as it is, nothing of Services: "));
+    why.expect(&said).to_owned()
 }

@@ -1,18 +1,17 @@
 //! Addresses that are nobody's to serve, and those by which the agent reaches the API server.
 
-use tweed_core::agent_socket::service::{Destination, Where};
 use tweed_core::object::Event;
 use tweed_core::object::service::Service;
 
 use super::fixture::{
-    BOTH, at_node, balancer, both, cluster, explain_untouched, flow, from, options, outside, own,
-    planner, port, send, service, slice, texts, verdict,
+    BOTH, all_of, asked, at_node, balancer, both, cluster, explain, explain_untouched, flow, from,
+    options, outside, own, planner, port, send, service, slice, texts, verdict,
 };
 use super::walk::walk;
 use crate::services::claims::Class;
 use crate::services::evaluator::{Cluster, Flow, Verdict};
 use crate::services::spec::Spec;
-use crate::services::{Notice, OwnAddresses, Refusal, Refused, ServicePlanner, Step};
+use crate::services::{Notice, Refusal, Refused, ServicePlanner, Step};
 
 /// A load balancer with these addresses, and as many external ones.
 fn at(addresses: &[&str]) -> Cluster {
@@ -264,24 +263,22 @@ fn service_where_says_why_an_address_is_not_served() {
 fn service_where_lists_what_a_service_is_not_served_at() {
     let mut cluster = at(&["127.0.0.1", "198.51.100.10"]);
     cluster.api_servers = ["198.51.100.10:80".parse().unwrap()].into();
-    let to = Destination::Service {
-        namespace: "shop".to_owned(),
-        name: "web".to_owned(),
-        port: None,
-        protocol: None,
-    };
-    let (from, all) = (None, false);
-    let asked = Where { to, from, all };
-    let explained = planned(&cluster).explain(&asked, OwnAddresses::default());
-    let located = explained.unwrap().located;
-    let frontends = located.ports[0].frontends.iter();
-    let addresses: Vec<_> = frontends.map(|one| one.address).collect();
-    assert_eq!(addresses, [Some("10.96.0.1".parse().unwrap()), None]);
+    let said = explain(&planned(&cluster), &asked(all_of("web"))).unwrap();
+    let frontends = said
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let frontends: Vec<&str> = frontends.map(str::trim).collect();
+    assert_eq!(
+        frontends[..2],
+        ["cluster IP 10.96.0.1:80", "node port 30080"]
+    );
+    assert!(frontends[2].starts_with("endpoints: "), "{said}");
     for part in [
         "127.0.0.1 is a loopback",
         "198.51.100.10, port 80/TCP leads",
     ] {
-        let said = located.hints.iter().any(|hint| hint.contains(part));
-        assert!(said, "{part}: {:?}", located.hints);
+        let mut lines = said.lines();
+        let is_note = |line: &str| line.starts_with("note: ") && line.contains(part);
+        assert!(lines.any(is_note), "{part}: {said}");
     }
 }

@@ -1,14 +1,16 @@
-use tweed_core::agent_socket::why::protocol_name;
+use tweed_component::explain::{End, text};
 use tweed_core::attachment::PodName;
 use tweed_core::object::cluster_network_policy::{self, ClusterNetworkPolicy, Subject};
 use tweed_core::object::network_policy::{NetworkPolicy, Peer, Port, PortMatch, Rule};
+use tweed_core::object::node::{Node, NodeAddress};
 use tweed_core::object::pod::Pod;
 use tweed_core::object::selector::{LabelSelector, Labels};
 use tweed_core::object::{Event, namespace::Namespace};
-use tweed_planner::policy::{LocalPods, PodScope};
 
 use super::*;
-use crate::packet::{Detail, TCP};
+use crate::policy::{LocalPods, PodScope};
+
+const TCP: u8 = 6;
 
 fn labels(app: &str) -> Labels {
     [("app".to_owned(), app.to_owned())].into()
@@ -40,7 +42,7 @@ fn node(name: &str, cidr: &str, own: &str) -> Node {
     Node {
         name: name.to_owned(),
         pod_cidrs: vec![cidr.to_owned()],
-        addresses: vec![tweed_core::object::node::NodeAddress {
+        addresses: vec![NodeAddress {
             kind: "InternalIP".to_owned(),
             address: own.to_owned(),
         }],
@@ -151,73 +153,96 @@ fn end(name: &str) -> End {
     }
 }
 
-fn why(
-    planner: &PolicyPlanner,
-    from: &str,
-    to: &str,
-    port: u16,
-) -> Result<Explained, ExplainError> {
+fn why(planner: &PolicyPlanner, from: &str, to: &str, port: u16) -> Result<String, ExplainError> {
     let why = Why {
         from: end(from),
         to: end(to),
         protocol: TCP,
         port: Some(port),
     };
-    answer(planner, &nodes(), &why)
+    planner.explain(&why).map(|steps| text(&steps))
+}
+
+/// Whether an answer has all of these lines, in this order.
+fn assert_says(said: &Result<String, ExplainError>, expected: &[&str]) {
+    let said = said.as_ref().unwrap();
+    let mut lines = said.lines();
+    for line in expected {
+        assert!(lines.any(|one| one.trim_start() == *line), "{line}\n{said}");
+    }
+}
+
+fn packet_dropped(
+    planner: &PolicyPlanner,
+    ends: (&str, &str),
+    port: u16,
+    direction: Option<Direction>,
+) -> Dropped {
+    planner.dropped((address(ends.0), address(ends.1)), (TCP, port), direction)
 }
 
 #[test]
 fn a_flow_that_no_rule_allows_names_the_policy_and_what_the_kernel_holds() {
     let planner = planner(vec![only_api()]);
-    let explained = why(&planner, "web", "db", 5432).unwrap();
-    let flow = &explained.flows[0];
-    assert_eq!((explained.node.as_str(), explained.in_force), ("n1", true));
-    assert_eq!(flow.egress.verdict, Verdict::Open);
-    assert_eq!(flow.ingress.verdict, Verdict::Denied);
-    assert_eq!(flow.ingress.policies, ["NetworkPolicy shop/db"]);
-    assert_eq!(
-        flow.ingress.policy.as_deref(),
-        Some("NetworkPolicy shop/db")
+    let identity = planner.desired().identity(address(DB), address(WEB));
+    let of_web = planner.desired().identity(address(WEB), address(DB));
+    let expected = format!(
+        "\
+shop/web → shop/db, TCP port 5432, as node n1 knows it
+10.244.1.5 → 10.244.1.6 is DENIED
+  egress of the source is allowed: no policy selects the pod in this direction
+    the plan for the kernel: judged, not policed, identity of the other end {of_web}, no profile
+  ingress of the destination is DENIED (NetworkPolicy shop/db): no rule allows it
+    policies that select it: NetworkPolicy shop/db
+    the plan for the kernel: judged, policed, identity of the other end {identity}, no profile
+"
     );
-    assert_eq!(flow.ingress.rule.as_deref(), Some("no rule allows it"));
-    let held = flow.ingress.kernel.unwrap();
-    assert!(held.judged && held.policed);
-    assert_eq!(explained.hints, Vec::<String>::new());
+    assert_eq!(why(&planner, "web", "db", 5432).unwrap(), expected);
 }
 
 #[test]
 fn an_allowed_flow_names_the_rule_and_the_node_that_decides_the_other_end() {
     let planner = planner(vec![only_api()]);
-    let explained = why(&planner, "api", "db", 5432).unwrap();
-    let flow = &explained.flows[0];
-    assert_eq!(flow.egress.verdict, Verdict::NotHere);
-    assert_eq!(flow.ingress.verdict, Verdict::Allowed);
-    assert_eq!(flow.ingress.rule.as_deref(), Some("rule 1"));
-    assert!(flow.ingress.kernel.unwrap().profile.is_some());
-    assert!(explained.hints[0].contains("shop/api is a pod of node n2"));
-    let other = why(&planner, "api", "db", 80).unwrap();
-    assert_eq!(other.flows[0].ingress.verdict, Verdict::Denied);
+    let said = why(&planner, "api", "db", 5432);
+    assert_says(
+        &said,
+        &[
+            "10.244.2.7 → 10.244.1.6 is allowed as far as this node decides",
+            "egress of the source is not decided on this node",
+            "ingress of the destination is allowed (NetworkPolicy shop/db): rule 1",
+            "note: shop/api is a pod of node n2: ask the agent there what its own policies say",
+        ],
+    );
+    assert!(said.unwrap().contains(", profile 0x"));
+    let denied = "10.244.2.7 → 10.244.1.6 is DENIED";
+    assert_says(&why(&planner, "api", "db", 80), &[denied]);
 }
 
 #[test]
-fn what_a_policy_says_in_vain_is_a_hint() {
+fn what_a_policy_says_in_vain_is_a_note() {
     let mut policy = only_api();
     policy.ingress[0]
         .peers
         .push(Peer::Unknown("service".to_owned()));
     let planner = planner(vec![policy]);
-    let hints = |to| why(&planner, "web", to, 5432).unwrap().hints;
-    let in_vain = "NetworkPolicy shop/db: not all of this policy can be carried out: peer service";
-    assert_eq!(hints("db"), [in_vain]);
-    assert!(!hints("api").iter().any(|hint| hint == in_vain));
+    let in_vain =
+        "note: NetworkPolicy shop/db: not all of this policy can be carried out: peer service";
+    assert_says(&why(&planner, "web", "db", 5432), &[in_vain]);
+    let other = why(&planner, "web", "api", 5432).unwrap();
+    assert!(!other.contains(in_vain), "{other}");
 }
 
 #[test]
 fn a_pod_that_is_not_known_yet_is_isolated() {
     let planner = planner(vec![only_api()]);
-    let explained = why(&planner, "web", "10.244.1.9", 80).unwrap();
-    assert_eq!(explained.flows[0].ingress.verdict, Verdict::Isolated);
-    assert!(!explained.flows[0].ingress.kernel.unwrap().judged);
+    let said = why(&planner, "web", "10.244.1.9", 80);
+    let isolated = "ingress of the destination is ISOLATED, the pod has not been judged yet: \
+                    Pod shop/new is not known yet";
+    assert_says(&said, &["10.244.1.5 → 10.244.1.9 is DENIED", isolated]);
+    assert!(
+        said.unwrap()
+            .contains("the plan for the kernel: not judged, ")
+    );
 }
 
 #[test]
@@ -229,18 +254,15 @@ fn while_a_policy_waits_what_is_in_force_is_told_with_what_it_waits_for() {
     planner.plan();
     planner.apply_network_policies(Event::Apply(only_api()));
     planner.plan();
-    let mut in_force = Vec::new();
-    for port in [5432, 80] {
-        let explained = why(&planner, "web", "db", port).unwrap();
-        let ingress = &explained.flows[0].ingress;
-        let rule = ingress.rule.as_deref().unwrap();
-        let waits = "NetworkPolicy shop/db waits for the list of the pods of Namespace shop; ";
-        assert!(rule.starts_with(waits), "{rule}");
-        in_force.push(ingress.verdict);
-        let egress = &explained.flows[0].egress;
-        assert_eq!((egress.verdict, &egress.rule), (Verdict::Open, &None));
+    for (port, verdict) in [(5432, "allowed"), (80, "DENIED")] {
+        let said = why(&planner, "web", "db", port);
+        let waits = format!(
+            "ingress of the destination is {verdict}: NetworkPolicy shop/db waits for the list of \
+             the pods of Namespace shop; until then the rules before decide what depends on it"
+        );
+        let open = "egress of the source is allowed: no policy selects the pod in this direction";
+        assert_says(&said, &[open, &waits]);
     }
-    assert_eq!(in_force, [Verdict::Allowed, Verdict::Denied]);
 }
 
 /// Whether the policy that waits allows the packet or not, it did not drop it; nor is it
@@ -256,13 +278,7 @@ fn while_a_policy_waits_no_policy_is_blamed_for_a_dropped_packet() {
     planner.apply_network_policies(Event::Apply(only_api()));
     planner.plan();
     for (source, port) in [(API, 5432), (WEB, 5432), (API, 80)] {
-        let headers = Headers {
-            source: address(source),
-            destination: address(DB),
-            protocol: TCP,
-            detail: Detail::Ports(1024, port),
-        };
-        let found = dropped(&planner, &headers, Some(Direction::In));
+        let found = packet_dropped(&planner, (source, DB), port, Some(Direction::In));
         assert_eq!(found.policy, "unknown", "{found:?}");
         let waits = "NetworkPolicy shop/db waits for the list of the pods of Namespace shop; ";
         assert!(found.rule.starts_with(waits), "{found:?}");
@@ -273,20 +289,15 @@ fn while_a_policy_waits_no_policy_is_blamed_for_a_dropped_packet() {
 #[test]
 fn before_the_first_plan_nothing_is_said_of_policies() {
     let mut planner = PolicyPlanner::new("n1");
-    let headers = Headers {
-        source: address(API),
-        destination: address(DB),
-        protocol: TCP,
-        detail: Detail::Ports(1024, 5432),
-    };
     let said = |planner: &PolicyPlanner| {
-        let found = dropped(planner, &headers, Some(Direction::In));
+        let found = packet_dropped(planner, (API, DB), 5432, Some(Direction::In));
         (found.policy, found.rule)
     };
     let unknown = |rule: &str| ("unknown".to_owned(), rule.to_owned());
     let nothing = "the rules before decide; nothing is planned yet";
     assert_eq!(said(&planner), unknown(nothing));
-    assert_eq!(unplanned(&planner), None);
+    let not_listed = why(&planner, "web", "db", 80).unwrap_err();
+    assert_eq!(not_listed, ExplainError::NotListed);
     set_nodes(&mut planner);
     for event in [Event::Init, Event::InitApply(only_api()), Event::InitDone] {
         planner.apply_network_policies(event);
@@ -295,7 +306,7 @@ fn before_the_first_plan_nothing_is_said_of_policies() {
         planner.apply_cluster_network_policies(event);
     }
     planner.plan();
-    let text = unplanned(&planner).unwrap();
+    let text = why(&planner, "web", "db", 80).unwrap_err().to_string();
     assert!(
         text.starts_with("the rules before decide; not listed yet: "),
         "{text}"
@@ -306,11 +317,14 @@ fn before_the_first_plan_nothing_is_said_of_policies() {
 #[test]
 fn the_own_node_and_the_own_address_are_never_asked_about() {
     let planner = planner(vec![only_api()]);
-    let from_node = why(&planner, "192.0.2.1", "db", 80).unwrap();
-    assert_eq!(from_node.flows[0].ingress.verdict, Verdict::Exempt);
-    let to_itself = why(&planner, "db", "db", 80).unwrap();
-    assert_eq!(to_itself.flows[0].ingress.verdict, Verdict::Exempt);
-    assert_eq!(to_itself.hints, [TO_ITSELF]);
+    let exempt = |why: &str| {
+        format!("ingress of the destination is allowed, policies are never asked here: {why}")
+    };
+    let from_node = exempt("a node always reaches its own pods");
+    assert_says(&why(&planner, "192.0.2.1", "db", 80), &[&from_node]);
+    let itself = exempt("a pod always reaches itself through a Service");
+    let note = format!("note: {TO_ITSELF}");
+    assert_says(&why(&planner, "db", "db", 80), &[&itself, &note]);
 }
 
 /// The kernel drops it: ClusterNetworkPolicies are about a pod to itself through a Service.
@@ -331,25 +345,30 @@ fn a_pod_to_itself_that_a_cluster_policy_denies_is_denied() {
         ..ClusterNetworkPolicy::default()
     }));
     planner.plan();
-    let explained = why(&planner, "db", "db", 80).unwrap();
-    let Side {
-        verdict,
-        policy,
-        kernel,
-        ..
-    } = &explained.flows[0].ingress;
-    assert_eq!(*verdict, Verdict::Denied);
-    assert_eq!(policy.as_deref(), Some("ClusterNetworkPolicy quiet"));
-    assert_eq!(kernel.unwrap().profile, None, "the kernel allows nothing");
-    assert_eq!(explained.flows[0].egress.verdict, Verdict::Open);
-    assert_eq!(explained.hints, [TO_ITSELF]);
+    let said = why(&planner, "db", "db", 80);
+    let note = format!("note: {TO_ITSELF}");
+    let expected = [
+        "egress of the source is allowed: no policy selects the pod in this direction",
+        "ingress of the destination is DENIED (ClusterNetworkPolicy quiet): rule 1",
+        &note,
+    ];
+    assert_says(&said, &expected);
+    let said = said.unwrap();
+    assert!(
+        !said.contains(", profile"),
+        "the kernel allows something\n{said}"
+    );
 }
 
 #[test]
 fn without_policies_that_is_the_answer_and_what_is_unknown_is_an_error() {
     let none = planner(Vec::new());
-    let explained = why(&none, "nobody", "db", 80).unwrap();
-    assert!(!explained.in_force && explained.flows.is_empty());
+    let said = why(&none, "nobody", "db", 80).unwrap();
+    let expected = "\
+shop/nobody → shop/db, TCP port 80, as node n1 knows it
+allowed: no policy exists in the cluster
+";
+    assert_eq!(said, expected);
     let some = planner(vec![only_api()]);
     let error = why(&some, "nobody", "db", 80).unwrap_err();
     assert!(error.to_string().contains("shop/nobody"), "{error}");
@@ -368,31 +387,37 @@ fn a_pod_that_has_ended_is_not_taken_for_whoever_has_its_address() {
     planner.apply_pods(&PodScope::All, Event::Apply(job));
     planner.plan();
     let error = why(&planner, "job", "db", 5432).unwrap_err();
-    assert!(matches!(error, ExplainError::Ended { .. }), "{error}");
+    assert!(matches!(error, ExplainError::Ended(_)), "{error}");
     let error = why(&planner, "web", "job", 80).unwrap_err();
     assert!(error.to_string().contains("shop/job has ended"), "{error}");
 }
 
 #[test]
+fn a_pod_on_the_hosts_network_is_a_note() {
+    let mut planner = planner(vec![only_api()]);
+    let host = Pod {
+        host_network: true,
+        ..pod("host", "192.0.2.2")
+    };
+    planner.apply_pods(&PodScope::All, Event::Apply(host));
+    planner.plan();
+    let note = "note: shop/host is on the host's network: no policy applies to it, and to others \
+                it is its node";
+    assert_says(&why(&planner, "host", "db", 5432), &[note]);
+}
+
+#[test]
 fn a_dropped_packet_names_both_pods_and_the_policy() {
     let planner = planner(vec![only_api()]);
-    let headers = Headers {
-        source: address(WEB),
-        destination: address(DB),
-        protocol: TCP,
-        detail: Detail::Ports(1024, 80),
-    };
-    let found = dropped(&planner, &headers, Some(Direction::In));
+    let found = |direction| packet_dropped(&planner, (WEB, DB), 80, direction);
     let expected = Dropped {
         from: "shop/web".to_owned(),
         to: "shop/db".to_owned(),
         policy: "NetworkPolicy shop/db".to_owned(),
         rule: "no rule allows it".to_owned(),
     };
-    assert_eq!(found, expected);
-    assert_eq!(dropped(&planner, &headers, None).policy, "none");
+    assert_eq!(found(Some(Direction::In)), expected);
+    assert_eq!(found(None).policy, "none");
     // It is allowed by now: no policy is blamed.
-    let allowed = dropped(&planner, &headers, Some(Direction::Out));
-    assert_eq!(allowed.policy, "unknown");
-    assert_eq!(protocol_name(headers.protocol), "TCP");
+    assert_eq!(found(Some(Direction::Out)).policy, "unknown");
 }

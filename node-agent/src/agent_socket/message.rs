@@ -1,0 +1,88 @@
+//! What this agent is asked and answers on its socket, besides the answers to the plugin.
+
+use serde::{Deserialize, Serialize};
+use tweed_component::explain::{Question, Step};
+use tweed_core::agent_socket::message::{Judge, MAX_ANSWER, MAX_REQUEST, Message};
+
+/// All that this agent can be asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// The plugin's: [`tweed_core::agent_socket::message::Request::Judge`].
+    Judge(Judge),
+    /// A question of people.
+    Explain(Question),
+}
+
+/// What this agent answers to people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// To [`Request::Explain`].
+    Explained(Vec<Step>),
+    /// The question cannot be answered.
+    Error {
+        /// Why.
+        message: String,
+    },
+}
+
+impl Message for Request {
+    const MAX_LENGTH: usize = MAX_REQUEST;
+}
+
+impl Message for Answer {
+    const MAX_LENGTH: usize = MAX_ANSWER;
+
+    fn is_of_every_version(&self) -> bool {
+        matches!(self, Self::Error { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tweed_core::agent_socket::message as plugin;
+    use tweed_core::attachment::{ContainerId, IfName, NetworkName};
+
+    use super::*;
+
+    #[test]
+    fn what_the_plugin_writes_is_read_and_what_it_is_answered_are_its_words() {
+        let judge = Judge {
+            network: NetworkName::new("tweed").unwrap(),
+            container_id: ContainerId::new("4f").unwrap(),
+            ifname: IfName::new("eth0").unwrap(),
+            pod: None,
+            addresses: vec!["10.244.1.5".parse().unwrap()],
+            wait_ms: 2000,
+        };
+        let line = plugin::Request::Judge(judge.clone()).to_line().unwrap();
+        let read = Request::from_received(&line).unwrap();
+        assert_eq!(read, Some(Request::Judge(judge)));
+        let message = "no".to_owned();
+        let error = Answer::Error { message }.to_line().unwrap();
+        let message = "no".to_owned();
+        let expected = plugin::Answer::Error { message };
+        assert_eq!(
+            plugin::Answer::from_received(&error).unwrap(),
+            Some(expected)
+        );
+    }
+
+    #[test]
+    fn a_question_and_its_answer_are_one_line_each() {
+        for line in [
+            r#"{"version":1,"explain":{"why":{"from":{"pod":{"namespace":"default","name":"web-0"}},"to":{"address":"192.0.2.1"},"protocol":6,"port":443}}}"#,
+            r#"{"version":1,"explain":{"where":{"to":{"address":{"address":"10.96.0.10","protocol":6,"port":443}},"from":"outside","all":false}}}"#,
+        ] {
+            let line = format!("{line}\n");
+            let request = Request::from_received(line.as_bytes()).unwrap().unwrap();
+            assert_eq!(request.to_line().unwrap(), line.as_bytes());
+        }
+        let answer = Answer::Explained(vec![Step::note("a\nb")]);
+        let line = answer.to_line().unwrap();
+        let expected = r#"{"version":1,"explained":[{"depth":0,"what":"note","because":"a\nb"}]}"#;
+        assert_eq!(line, format!("{expected}\n").as_bytes());
+        assert_eq!(Answer::from_received(&line).unwrap(), Some(answer));
+    }
+}
