@@ -8,6 +8,7 @@ pub mod delta;
 mod draws;
 mod held;
 mod invalid;
+mod joint;
 pub mod lab;
 mod links;
 mod passing_through;

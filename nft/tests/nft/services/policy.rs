@@ -14,7 +14,7 @@ use crate::tables::Tables;
 use crate::wires::ruleset;
 
 /// Two frontends that lead to two ports of one pod.
-fn services() -> Plan {
+pub(super) fn services() -> Plan {
     let mut plan = Plan::new();
     for (number, family) in (0..).zip(FAMILIES) {
         for (port, real) in [(80, 8080), (81, 8081)] {
@@ -29,7 +29,7 @@ fn services() -> Plan {
 }
 
 /// What answers at these two ports.
-fn servers(lab: &Lab) -> Servers {
+pub(super) fn servers(lab: &Lab) -> Servers {
     let mut servers = Servers::new();
     for family in FAMILIES {
         for port in [8080, 8081] {
@@ -40,7 +40,7 @@ fn servers(lab: &Lab) -> Servers {
 }
 
 /// The pod may reach the port 8080 behind, and no other.
-fn policies() -> Policies {
+pub(super) fn policies() -> Policies {
     let both = |address: super::lab::Addresses| FAMILIES.map(|family| address.of(family));
     let judged = [both(POD), both(NEIGHBOUR)].concat();
     let plan = PolicyPlan::new(&judged)
@@ -56,7 +56,7 @@ fn policies() -> Policies {
 }
 
 /// Makes the tables of policies and Services so.
-fn make(lab: &Lab, policies: &Policies, services: &Plan) -> Outcome {
+pub(super) fn make(lab: &Lab, policies: &Policies, services: &Plan) -> Outcome {
     let (policies, services) = (policies.clone(), services.0.clone());
     lab.0.with(move |tables| {
         let policies = tables.police(&policies, false).unwrap();
@@ -66,7 +66,7 @@ fn make(lab: &Lab, policies: &Policies, services: &Plan) -> Outcome {
 
 /// Asserts that a pod reaches the Service's port that leads to an allowed one, and not the
 /// other, in each family.
-fn assert_judged(lab: &Lab) {
+pub(super) fn assert_judged(lab: &Lab) {
     let dropped = || {
         let dropped = |tables: &mut Tables| tables.policy.dropped(&mut tables.nft).unwrap();
         let dropped = lab.0.with(dropped).unwrap();
