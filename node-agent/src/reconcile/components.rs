@@ -163,10 +163,10 @@ impl Reconcilers {
     pub(super) fn reconcile_tables(&mut self, due: Due) -> Outcome {
         let mut outcome = Outcome::default();
         let resync = due.has(ResyncTarget::Nftables);
-        if let Some(network) = self.planner.network().cloned() {
-            let links = self.pods.links(&self.kernel);
-            let overlay = (self.tables).write_overlay(&self.planner, &network, &links, resync);
-            outcome.merge(overlay);
+        // The table of an earlier version is replaced once all others are ready.
+        let was_joint = self.tables.is_joint();
+        if !was_joint {
+            outcome.merge(self.reconcile_overlay(resync));
         }
         let state = Arc::clone(&self.state);
         let (mut policies, mut services) = (state.policy(), state.services());
@@ -189,11 +189,26 @@ impl Reconcilers {
             outcome.problems.extend(self.conntrack.report());
             self.sources_reported &= self.services.has_reported(index);
         }
+        if was_joint {
+            outcome.merge(self.reconcile_overlay(resync));
+            // What the others have planned is in force with the next pass.
+            let is_switched = !self.tables.is_joint();
+            outcome.retry.poll_by = is_switched.then(Instant::now).or(outcome.retry.poll_by);
+        }
         let of_policies = policies.iter().flat_map(|index| index.absent());
         let of_services = services.iter().flat_map(|index| index.absent());
         let notes = of_policies.chain(of_services);
         self.board.set_notes(Reporter::Pass, notes.collect());
         outcome
+    }
+
+    /// Writes the table of the overlay, if there is a network.
+    fn reconcile_overlay(&mut self, resync: bool) -> Outcome {
+        let Some(network) = self.planner.network().cloned() else {
+            return Outcome::default();
+        };
+        let links = self.pods.links(&self.kernel);
+        (self.tables).write_overlay(&self.planner, &network, &links, resync)
     }
 
     /// Plans policies and writes their table.

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 use tweed_component::Step;
@@ -22,7 +21,7 @@ use tweed_planner::overlay::{Network, OverlayPlanner};
 use tweed_planner::policy::Desired as PolicyDesired;
 use tweed_planner::services::desired::Desired as ServicesDesired;
 
-use super::outcome::{ObjectKind, Outcome, Retry};
+use super::outcome::{ObjectKind, Outcome};
 use crate::config::{Config, PolicyLog};
 
 /// What to do if the table of policies is refused.
@@ -214,21 +213,10 @@ impl Tables {
                 write(nft, table, &planned, &desired, resync).map(Some)
             }
         });
-        match wrote {
-            Ok(None) => Outcome {
-                retry: Retry {
-                    poll_by: Some(Instant::now()),
-                    ..Retry::default()
-                },
-                ..Outcome::default()
-            },
-            wrote => {
-                if wrote.is_ok() {
-                    self.written = Some((planner.version(), pod_links.clone()));
-                }
-                outcome::<OverlayTable>(wrote.map(Option::unwrap_or_default), None)
-            }
+        if matches!(wrote, Ok(Some(_))) {
+            self.written = Some((planner.version(), pod_links.clone()));
         }
+        outcome::<OverlayTable>(wrote.map(Option::unwrap_or_default), None)
     }
 
     /// Makes the table of policies as planned.
