@@ -102,10 +102,11 @@ fn skeleton(objects: &[Value]) -> (BTreeSet<String>, BTreeSet<String>) {
 
 /// Objects as text, each rule with its place in its chain.
 fn in_order(objects: &[Value]) -> BTreeSet<String> {
-    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut places: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let written = objects.iter().map(|object| match object.get("rule") {
         Some(rule) => {
-            let place = places.entry(text(rule, "chain")).or_default();
+            let chain = (text(rule, "table"), text(rule, "chain"));
+            let place = places.entry(chain).or_default();
             *place += 1;
             format!("{place} {object}")
         }

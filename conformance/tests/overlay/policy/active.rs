@@ -10,7 +10,10 @@ use super::{DENY_ALL, policy};
 
 /// The names of tweed's chains and sets of policy.
 pub fn objects(node: &Netns) -> Result<Vec<String>, LabError> {
-    let table = node.sh("nft -s list table inet tweed-policy 2>/dev/null || true")?;
+    if !node.sh("nft list tables")?.contains("tweed-policy") {
+        return Ok(Vec::new());
+    }
+    let table = node.sh("nft -s list table inet tweed-policy")?;
     let named = |line: &&str| {
         let mut words = line.split_whitespace();
         matches!(words.next(), Some("chain" | "map" | "set"))
