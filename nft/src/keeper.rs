@@ -108,10 +108,17 @@ impl Keeper {
     pub fn is_touched(&mut self, nft: &mut Connection) -> Result<bool, Error> {
         nft.drain_notifications()?;
         let is_touched = nft.is_touched(self.table);
-        if is_touched && self.provided == Known::Now {
-            self.provided = Known::Before;
+        if is_touched {
+            self.doubt_provided();
         }
         Ok(is_touched)
+    }
+
+    /// Something may have changed the provided sets: they have to be compared.
+    fn doubt_provided(&mut self) {
+        if self.provided == Known::Now {
+            self.provided = Known::Before;
+        }
     }
 
     /// Makes the table as `skeleton` and `desired` say. It is looked at when
@@ -249,8 +256,8 @@ impl Keeper {
         // How many elements a set loses that is emptied is not known.
         let is_large = !flushed.is_empty() || element::count(changes) >= LARGE;
         if let Err(error) = nft.commit(&transaction, is_large) {
-            if !error.is_refusal() && self.provided == Known::Now {
-                self.provided = Known::Before;
+            if !error.is_refusal() {
+                self.doubt_provided();
             }
             return Err(error);
         }

@@ -15,7 +15,7 @@ pub use tweed_netlink::owned::{POLICY_TABLE, SERVICES_TABLE, TABLE, TABLES};
 use crate::connection::Connection;
 use crate::element::{self, Change, ElementsDelta};
 use crate::error::Error;
-use crate::keeper::Outcome;
+use crate::keeper::{Keeper, Outcome};
 
 /// Before conntrack (−200): what is refused makes no entry there, and what need not be
 /// tracked is taken out. This and the following are priorities of
@@ -71,21 +71,28 @@ pub trait Table {
         delta: &Self::Delta,
     ) -> Result<Option<Outcome>, Error>;
 
-    /// It is not known how what is desired has changed: the next [`Self::reconcile`] counts
-    /// what differs as a change.
-    fn forget(&mut self);
-
-    /// Whether something else may have changed the table since it was looked at.
-    ///
-    /// # Errors
-    /// The notifications cannot be read.
-    fn is_touched(&mut self, nft: &mut Connection) -> Result<bool, Error>;
-
     /// Deletes the table, if there is one.
     ///
     /// # Errors
     /// The kernel's refusal.
     fn remove(&mut self, nft: &mut Connection) -> Result<Outcome, Error>;
+
+    /// What keeps it in the kernel.
+    fn keeper(&mut self) -> &mut Keeper;
+
+    /// It is not known how what is desired has changed: the next [`Self::reconcile`] counts
+    /// what differs as a change.
+    fn forget(&mut self) {
+        self.keeper().forget_provided();
+    }
+
+    /// Whether something else may have changed the table since it was looked at.
+    ///
+    /// # Errors
+    /// The notifications cannot be read.
+    fn is_touched(&mut self, nft: &mut Connection) -> Result<bool, Error> {
+        self.keeper().is_touched(nft)
+    }
 }
 
 /// The tables that the calling thread's network namespace has, in the order in which they

@@ -180,9 +180,7 @@ impl Keeper {
         let is_refused = matches!(loaded, Err(Error::NftRefused { .. }));
         if !is_refused || self.is_touched(nft)? {
             self.replacements += 1;
-            if self.provided == Known::Now {
-                self.provided = Known::Before;
-            }
+            self.doubt_provided();
         }
         loaded
     }

@@ -83,12 +83,8 @@ impl Table for OverlayTable {
         self.keeper.follow(nft, &declarations(prefixes), [changes])
     }
 
-    fn forget(&mut self) {
-        // The keeper has a copy of all elements.
-    }
-
-    fn is_touched(&mut self, nft: &mut Connection) -> Result<bool, Error> {
-        self.keeper.is_touched(nft)
+    fn keeper(&mut self) -> &mut Keeper {
+        &mut self.keeper
     }
 
     fn remove(&mut self, nft: &mut Connection) -> Result<Outcome, Error> {

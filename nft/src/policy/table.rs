@@ -323,12 +323,8 @@ impl Table for PolicyTable {
         followed
     }
 
-    fn forget(&mut self) {
-        self.keeper.forget_provided();
-    }
-
-    fn is_touched(&mut self, nft: &mut Connection) -> Result<bool, Error> {
-        self.keeper.is_touched(nft)
+    fn keeper(&mut self) -> &mut Keeper {
+        &mut self.keeper
     }
 
     fn remove(&mut self, nft: &mut Connection) -> Result<Outcome, Error> {

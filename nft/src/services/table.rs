@@ -288,12 +288,8 @@ impl Table for ServicesTable {
         followed
     }
 
-    fn forget(&mut self) {
-        self.keeper.forget_provided();
-    }
-
-    fn is_touched(&mut self, nft: &mut Connection) -> Result<bool, Error> {
-        self.keeper.is_touched(nft)
+    fn keeper(&mut self) -> &mut Keeper {
+        &mut self.keeper
     }
 
     fn remove(&mut self, nft: &mut Connection) -> Result<Outcome, Error> {
