@@ -6,9 +6,6 @@
 # The uses that close a circle today and are to go, each with what it waits for. One that
 # closes none any more is an error.
 function exceptions() {
-    except("node-agent/src", "policy", "state", "its watches write into the state; a component will be handed its events")
-    except("node-agent/src", "services", "state", "as that of policy")
-    except("node-agent/src", "sources", "state", "as that of policy")
     except("node-agent/src/serve", "metrics", "services", "one registry for all; a component will register its own metrics")
     except("planner/src/services", "known_slots", "groups", "numbers of an earlier run are read from its table; they will be saved in a file")
 }

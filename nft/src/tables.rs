@@ -71,6 +71,16 @@ pub trait Table {
         delta: &Self::Delta,
     ) -> Result<Option<Outcome>, Error>;
 
+    /// Puts the rules back if others have changed them, around what the sets hold: it is not
+    /// known yet what these should hold. Where there is no table, or its rules are those of
+    /// another version, nothing happens until that is known.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked, or refuses the rules.
+    fn restore(&mut self, _nft: &mut Connection) -> Result<Outcome, Error> {
+        Ok(Outcome::default())
+    }
+
     /// Deletes the table, if there is one.
     ///
     /// # Errors

@@ -21,12 +21,11 @@ use crate::drop_log;
 use crate::reconcile::{EarlierRun, Outlets, Progress, Reconcilers};
 use crate::serve::services::health_checks;
 use crate::serve::services::proxy_health::{self, KubeProxyRules};
+use crate::sources::policy::PolicyWatches;
 use crate::sources::{MAX_EVENTS, Sources, count::SourceCount};
 use crate::tasks::{TaskEnded, Tasks};
-use crate::{kept_nodes::KeptNodes, policy::watches::PolicyWatches, publish::Publisher};
-use crate::{
-    run_loop, serve::metrics::Metrics, serve::status::StatusBoard, services, state::State,
-};
+use crate::{kept_nodes::KeptNodes, publish::Publisher};
+use crate::{run_loop, serve::metrics::Metrics, serve::status::StatusBoard, sources, state::State};
 use tweed_core::atomic_file::make_folder;
 use tweed_core::object::{Event, Object as _, node::Node};
 use tweed_core::problem::Problem;
@@ -204,7 +203,7 @@ fn watch_components(
     stop: &CancellationToken,
 ) {
     if config.services.is_some() {
-        services::watches::spawn(tasks, &sources, state, metrics, stop);
+        sources::services::spawn(tasks, &sources, state, metrics, stop);
     }
     if config.policy == Policy::On {
         let name = &config.overlay.node_name;

@@ -18,16 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tweed_core::agent_socket::message::Judge;
 
-/// What has become of a pod's addresses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// All are judged, and the kernel knows it.
-    Judged,
-    /// No policy is in force, so nothing is isolated.
-    NotInForce,
-    /// They are isolated, for this reason: the end of a sentence.
-    Pending(String),
-}
+use crate::enforce::Verdict;
 
 /// The pods that wait.
 #[derive(Debug, Default)]

@@ -2,14 +2,14 @@
 //! desired state.
 //!
 //! How data flows: `tweed_watch` turns an API server or a file of manifests into
-//! events ([`sources`]); [`state`] stores them, [`policy`] those that policies need and
-//! [`services`] what Services are made of; [`kept_nodes`] keeps the Nodes for the next start; [`run_loop`] calls [`reconcile`]
+//! events ([`sources`]); [`state`] stores them, each component's in its [`index`];
+//! [`kept_nodes`] keeps the Nodes for the next start; [`run_loop`] calls [`reconcile`]
 //! when something has changed. There `tweed_planner` computes, purely, what the kernel
 //! should hold, and one reconciler for each part of it observes the kernel, computes the
 //! difference and applies it. [`publish`] then writes the files that others read. All of
 //! them report problems to the board in [`serve`], which answers health checks and
 //! metrics, and which [`report`] passes on to Kubernetes. The plugin asks on a socket,
-//! [`agent_socket`], when its pod is judged by the policies; [`judgements`] holds who waits.
+//! [`agent_socket`], when its pod is judged by the policies ([`enforce`]); [`judgements`] holds who waits.
 //! [`agent`] connects these parts, and [`program`] runs them with the resolved
 //! [`config`]. What others ask for may use [`descriptors`] up to its share.
 
@@ -19,11 +19,12 @@ pub mod cli;
 pub mod config;
 pub mod descriptors;
 pub mod drop_log;
+pub mod enforce;
+pub mod index;
 pub mod judgements;
 pub mod kept_nodes;
 pub mod logging;
 pub mod packet;
-pub mod policy;
 pub mod program;
 pub mod publish;
 pub mod question;
@@ -32,7 +33,6 @@ pub mod report;
 pub mod run_loop;
 pub mod serve;
 pub mod service_where;
-pub mod services;
 pub mod sources;
 pub mod spread;
 pub mod state;

@@ -41,7 +41,7 @@ fn run(
         let now = Instant::now();
         let mut time = schedule.wait(now, changes);
         let has_changes = changes > Changes::None;
-        if has_changes && (reconcilers.can_follow_policy() || reconcilers.can_follow_services()) {
+        if has_changes && reconcilers.can_follow() {
             time = time.min(schedule.pause(now));
         }
         if let Some(at) = reconcilers.walk_at(now) {
@@ -54,12 +54,9 @@ fn run(
         // Policies and Services do not wait: what has failed may last, and is mostly
         // something else.
         let now = Instant::now();
-        if schedule.backs_off(now) {
-            let policy = reconcilers.follow_policy();
-            if reconcilers.follow_services() || policy {
-                let ended = Instant::now();
-                schedule.followed(ended, ended - now);
-            }
+        if schedule.backs_off(now) && reconcilers.follow() {
+            let ended = Instant::now();
+            schedule.followed(ended, ended - now);
         }
         reconcilers.walk_conntrack(Instant::now());
         let (stop, reported) = {

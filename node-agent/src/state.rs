@@ -8,8 +8,8 @@
 //! nothing can overflow and the order of events does not matter.
 //!
 //! A further kind of object is a field of [`Stores`], which keeps its readiness
-//! and its version by itself, and an implementation of [`Stored`]. What policies
-//! are made of, and what Services are, has an [`Index`] and a lock of its own: a plan of
+//! and its version by itself, and an implementation of [`Stored`]. The objects of each
+//! component besides the overlay have an [`Index`] and a lock of their own: a plan of
 //! them may take long, and Nodes need not wait for it.
 
 use std::io;
@@ -27,8 +27,9 @@ use tweed_core::object::{Event, Object};
 use tweed_planner::overlay::cluster::Cluster;
 
 use crate::config::{Config, Policy};
-use crate::judgements::{Judgements, Verdict};
-use crate::{policy::index::PolicyIndex, services::index::ServiceIndex};
+use crate::enforce::Verdict;
+use crate::index::{Collection, Index, PolicyIndex, ServiceIndex, policy, services};
+use crate::judgements::Judgements;
 
 /// Shared by the tasks of the sources and the kernel thread.
 #[derive(Debug)]
@@ -67,20 +68,20 @@ pub trait Stored: Object {
     fn apply(stores: &mut Stores, event: Event<Self>) -> bool;
 }
 
-/// What a planner other than that of the overlay is given, with the planner.
-pub trait Index: Send + Sized + 'static {
-    /// The index in `state`; none if it is switched off.
-    fn lock(state: &State) -> Option<&Mutex<Self>>;
+/// The objects of a component whose index is in the state.
+pub trait Indexed: Collection {
+    /// The index in `state`; none if the component is switched off.
+    fn lock(state: &State) -> Option<&Mutex<Index<Self>>>;
 }
 
-impl Index for PolicyIndex {
-    fn lock(state: &State) -> Option<&Mutex<Self>> {
+impl Indexed for policy::Collection {
+    fn lock(state: &State) -> Option<&Mutex<PolicyIndex>> {
         state.policy.as_ref()
     }
 }
 
-impl Index for ServiceIndex {
-    fn lock(state: &State) -> Option<&Mutex<Self>> {
+impl Indexed for services::Collection {
+    fn lock(state: &State) -> Option<&Mutex<ServiceIndex>> {
         state.services.as_ref()
     }
 }
@@ -135,9 +136,9 @@ impl State {
     /// An index; none if it is switched off. No event of it is applied while it is
     /// borrowed. The kernel thread has it for as long as a plan takes and the program
     /// `nft` runs, so the runtime's thread does not wait for it: [`State::with_index`].
-    pub fn index<I: Index>(&self) -> Option<MutexGuard<'_, I>> {
+    pub fn index<C: Indexed>(&self) -> Option<MutexGuard<'_, Index<C>>> {
         // What a panic leaves of the index is not used: it ends the agent.
-        I::lock(self).map(|index| index.lock().unwrap_or_else(PoisonError::into_inner))
+        C::lock(self).map(|index| index.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What policies are made of; none with `--policy off`.
@@ -152,9 +153,9 @@ impl State {
 
     /// Changes an index, and wakes the kernel thread if `change` says that anything
     /// changed. Once it was polled the change comes, even if it is dropped.
-    pub async fn update_index<I: Index>(
+    pub async fn update_index<C: Indexed>(
         self: &Arc<Self>,
-        change: impl FnOnce(&mut I) -> bool + Send + 'static,
+        change: impl FnOnce(&mut Index<C>) -> bool + Send + 'static,
     ) {
         let state = Arc::clone(self);
         let changed = self.with_index(move |index| {
@@ -167,11 +168,11 @@ impl State {
 
     /// What `then` makes of an index, for which it waits in a thread of its own; none if
     /// it is switched off.
-    pub async fn with_index<I: Index, T: Send + 'static>(
+    pub async fn with_index<C: Indexed, T: Send + 'static>(
         self: &Arc<Self>,
-        then: impl FnOnce(&mut I) -> T + Send + 'static,
+        then: impl FnOnce(&mut Index<C>) -> T + Send + 'static,
     ) -> Option<T> {
-        let then = |state: &Self| state.index::<I>().map(|mut index| then(&mut index));
+        let then = |state: &Self| state.index::<C>().map(|mut index| then(&mut index));
         self.in_thread(then).await
     }
 
@@ -247,7 +248,7 @@ mod tests {
     use tweed_core::object::network_policy::NetworkPolicy;
 
     use super::*;
-    use crate::policy::Collection;
+    use crate::index::policy::Collection;
 
     fn state() -> State {
         State::new(&crate::config::of_line("--node-name a"), Vec::new()).unwrap()

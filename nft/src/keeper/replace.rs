@@ -64,6 +64,36 @@ impl Keeper {
         }
     }
 
+    /// Puts back the rules of a table of which it is not known what the provided sets should
+    /// hold: they keep what they have. The others are to hold what `desired` says. Where that
+    /// is not possible, the table stays as it is.
+    pub(crate) fn restore(
+        &mut self,
+        nft: &mut Connection,
+        skeleton: &Skeleton,
+        desired: &Contents,
+    ) -> Result<Outcome, Error> {
+        let Some(digest) = self.known_digest(skeleton) else {
+            return Ok(Outcome::default());
+        };
+        let is_whole = |seen: Observation| {
+            seen.digest == digest && element::diff(&seen.contents, desired).is_empty()
+        };
+        if self.observe(nft, skeleton)?.is_none_or(is_whole) {
+            return Ok(Outcome::default());
+        }
+        let outcome = Outcome {
+            repaired: 1,
+            ..Outcome::default()
+        };
+        Ok(
+            match self.replace_around(nft, skeleton, desired, None, outcome)? {
+                Around::Replaced(outcome) => outcome,
+                Around::Impossible | Around::Disturbed => Outcome::default(),
+            },
+        )
+    }
+
     /// Replaces the rules around the sets.
     fn replace_around(
         &mut self,

@@ -323,6 +323,14 @@ impl Table for PolicyTable {
         followed
     }
 
+    fn restore(&mut self, nft: &mut Connection) -> Result<Outcome, Error> {
+        let entry = self.read_generation(nft)?;
+        if self.generation.is_none() {
+            return Ok(Outcome::default());
+        }
+        self.keeper.restore(nft, &skeleton(self.log), &entry)
+    }
+
     fn keeper(&mut self) -> &mut Keeper {
         &mut self.keeper
     }

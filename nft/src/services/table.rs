@@ -288,6 +288,14 @@ impl Table for ServicesTable {
         followed
     }
 
+    fn restore(&mut self, nft: &mut Connection) -> Result<Outcome, Error> {
+        if !has_set(nft, SERVICES_TABLE, &ServiceSet::Parts.name())? {
+            return Ok(Outcome::default());
+        }
+        let skeleton = skeleton(&self.used_timeouts(nft)?);
+        self.keeper.restore(nft, &skeleton, &leads::contents())
+    }
+
     fn keeper(&mut self) -> &mut Keeper {
         &mut self.keeper
     }

@@ -11,6 +11,7 @@
 
 mod listener;
 pub mod message;
+mod services;
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,8 +26,7 @@ use tweed_core::agent_socket::message::{self as plugin, Judge, MAX_WAIT, Message
 use tweed_core::object::node::Node;
 
 use crate::descriptors::Shares;
-use crate::judgements::Verdict;
-use crate::services;
+use crate::enforce::Verdict;
 use crate::state::State;
 use message::{Answer, Request};
 
@@ -229,7 +229,7 @@ fn explain_policy(state: &State, why: &Why) -> Result<Vec<Step>, String> {
 /// Where new connections to a destination go; or why that cannot be said.
 fn explain_services(state: &State, asked: &Where) -> Result<Vec<Step>, String> {
     let nodes: Vec<Node> = state.read().nodes.nodes().cloned().collect();
-    let steps = services::explain::answer(state, &nodes, asked);
+    let steps = services::answer(state, &nodes, asked);
     let steps = steps.map_err(|error| error.to_string())?;
     Ok(steps.ok_or(SERVICES_OFF)?)
 }

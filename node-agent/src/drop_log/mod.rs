@@ -21,8 +21,8 @@ use tweed_netlink::nf::log::{Drained, LogGroup, Logged};
 use tweed_planner::policy::desired::Direction;
 use tweed_planner::policy::explain::Dropped;
 
+use crate::index::PolicyIndex;
 use crate::packet::Headers;
-use crate::policy::index::PolicyIndex;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
 use crate::state::State;

@@ -17,7 +17,7 @@
 //! | [`pods`] | links of local pods, their routes and neighbours; stores |
 //! | [`tables`] | the tables `inet tweed`, `inet tweed-policy` and `inet tweed-services` |
 //! | [`conntrack`] | no entries of conntrack by which UDP to Services leads to no endpoint |
-//! | [`policy`], [`services`] | nothing: they say what the table holds of them |
+//! | [`policy`], [`services`] | nothing: they say what [`tables`] hold, each as a [`component`] |
 //! | [`firewalls`] | nothing: it looks for rules of others that drop packets |
 //! | [`service_proxies`] | nothing: it looks for others that serve Services |
 //! | [`announce`] | nothing: it tells other machines where the own addresses are |
@@ -29,6 +29,7 @@
 //! follows.
 
 mod announce;
+mod component;
 mod components;
 pub mod conntrack;
 mod drift;
@@ -61,7 +62,6 @@ use crate::serve::services::proxy_health::KubeProxyRules;
 use crate::serve::status::{Reporter, StatusBoard};
 use crate::{config::Config, publish, serve::metrics::Metrics, state::State};
 use announce::Announcer;
-use conntrack::ConntrackReconciler;
 use findings::{Findings, Known, Step};
 use firewalls::FirewallInspector;
 use kernel::{Kernel, mirror::MirrorPart, reconciler::OverlayReconciler, way};
@@ -94,15 +94,12 @@ pub struct Reconcilers {
     policy: PolicyReconciler,
     services: ServiceReconciler,
     tables: Tables,
-    conntrack: ConntrackReconciler,
     /// Whether limits and timeouts of conntrack are set.
     limits_conntrack: bool,
     firewalls: FirewallInspector,
     service_proxies: ServiceProxyInspector,
     announcer: Announcer,
     routing: RoutingInspector,
-    /// Whether a pod that was added could only be judged by a whole reconcile.
-    judges_later: bool,
     /// Whether every source had reported when the last plan was made.
     sources_reported: bool,
     /// What is known to be written: the rest is drift.
@@ -174,7 +171,7 @@ impl Reconcilers {
             policy.keep_earlier(&mut index);
         }
         let mut tables = Tables::new(config, stop);
-        let mut services = ServiceReconciler::new(metrics.clone(), health_checks, earlier);
+        let mut services = ServiceReconciler::new(metrics.clone(), state, health_checks, earlier);
         // Load balancers need not wait for the first reconcile.
         services.observe(&mut tables);
         let serves = config.services.is_some();
@@ -190,13 +187,11 @@ impl Reconcilers {
             policy,
             services,
             tables,
-            conntrack: ConntrackReconciler::new(metrics.clone(), state),
             limits_conntrack: config.conntrack_limits,
             firewalls: FirewallInspector::default(),
             service_proxies: ServiceProxyInspector::new(serves.then_some(kube_proxy)),
             announcer: Announcer::new(&config.run_dir),
             routing: RoutingInspector::default(),
-            judges_later: false,
             sources_reported: false,
             written: drift::Written::default(),
             known: Known::default(),
@@ -223,7 +218,7 @@ impl Reconcilers {
         let services = services.is_some_and(|index| index.has_changed());
         let nodes = self.planner.is_behind(&self.state.read().nodes);
         let objects = policy || services || nodes;
-        if nft || judgements || self.judges_later || objects {
+        if nft || judgements || self.policy.judges_later || objects {
             Changes::Wanted
         } else if kernel || firewalls {
             Changes::Notified
@@ -241,7 +236,7 @@ impl Reconcilers {
     /// Reconciles everything once. Says when to do so again, and what to publish.
     pub fn reconcile(&mut self, due: Due) -> (Retry, Progress) {
         let _timer = self.metrics.time_reconcile();
-        self.follow_services();
+        self.follow();
         self.state.judgements().take_up();
         let sent = self.kernel.changes_sent();
         let mut findings = Findings::default();
@@ -287,7 +282,7 @@ impl Reconcilers {
         self.judge_added();
         let stores = self.pods.read_stores(due.has(ResyncTarget::Pods));
         found.add(Step::Stores, stores);
-        self.judges_later = false;
+        self.policy.judges_later = false;
         self.judge_added();
         self.plan()?;
         let plan = Outcome {

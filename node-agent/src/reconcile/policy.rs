@@ -5,30 +5,29 @@
 //! the records of the stores, and the Nodes from their store. The planner says what the
 //! sets of the table should hold, or that it holds because something is not listed yet.
 //! [`super::tables`] writes it. What has to be watched is said anew after each plan.
-//!
-//! What always holds: as long as it is not known what the policies come to, the table
-//! keeps what it has of them, from an earlier run of the agent too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipnetwork::IpNetwork;
 use tokio::sync::watch;
-use tweed_component::Progress;
-use tweed_core::agent_socket::message::Judge;
+use tweed_component::{Progress, Step};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
-use tweed_nft::policy::Dropped;
+use tweed_nft::policy::{Dropped, PolicyTable};
 use tweed_planner::overlay::{Network, OverlayPlanner, cluster::Cluster};
 use tweed_planner::policy::desired::{DIRECTIONS, Desired, Direction};
+use tweed_planner::policy::explain::{not_listed, waiting};
 use tweed_planner::policy::{Delta, LocalPods, PolicyKey, Wants};
 
-use super::{kernel::Kernel, outcome::Outcome, pods::PodReconciler, tables::Planned};
+use super::component::{Component, Facts};
+use super::tables::Tables;
+use super::{kernel::Kernel, outcome::Outcome, pods::PodReconciler};
 use crate::config::Config;
-use crate::judgements::{Judgements, Verdict};
-use crate::policy::{index::PolicyIndex, verdict};
-use crate::publish::conflist::NETWORK_NAME;
+use crate::index::{PolicyIndex, policy::Collection};
+use crate::judgements::Judgements;
 use crate::publish::policy_marker::PolicyMarker;
 use crate::serve::metrics::Metrics;
 
@@ -46,6 +45,8 @@ pub struct PolicyReconciler {
     /// The Nodes that the planner was last given, and how their claims were judged.
     nodes: Option<(Version, Version)>,
     progress: Progress,
+    /// Whether a pod that was added can only be judged by a whole reconcile.
+    pub judges_later: bool,
     /// Whether the table has held a plan of this run for which nothing was missing.
     complete: bool,
     /// Which policies wait or, without a plan, what is not known; since when, and for what
@@ -72,12 +73,14 @@ impl PolicyReconciler {
             metrics,
             marker: PolicyMarker::new(&config.run_dir),
             wants,
-            unknown: match was_ready {
-                true => Effect::Warning,
-                false => Effect::NewPods,
+            unknown: if was_ready {
+                Effect::Warning
+            } else {
+                Effect::NewPods
             },
             nodes: None,
             progress: Progress::Unknown,
+            judges_later: false,
             complete: false,
             held_since: BTreeMap::new(),
             dropped: Dropped::default(),
@@ -94,7 +97,7 @@ impl PolicyReconciler {
     /// Gives the planner the Nodes, if they are known and have changed, with the pod CIDRs
     /// that `overlay` accepts of each: a refused one would make pods of addresses that are
     /// not. Without policies the planner does not need them.
-    pub fn update_nodes(
+    fn update_nodes(
         &mut self,
         index: &mut PolicyIndex,
         cluster: &Cluster,
@@ -119,7 +122,7 @@ impl PolicyReconciler {
     /// now, the stores are read again, so that no record is missed of an ADD that has
     /// not asked. Where the kernel has no rules of policies, as `has_rules` says, the pods
     /// that were known before that and that nobody `asks` for are those of an open plan.
-    pub fn mark(
+    fn mark(
         &mut self,
         index: &mut PolicyIndex,
         pods: &mut PodReconciler,
@@ -148,7 +151,7 @@ impl PolicyReconciler {
     /// Gives the planner the local addresses: those of pods, and this machine's own
     /// within its pod CIDRs. Before these are known, nothing: a table without them would
     /// isolate nobody.
-    pub fn update_local(
+    fn update_local(
         &mut self,
         index: &mut PolicyIndex,
         pods: &PodReconciler,
@@ -180,8 +183,7 @@ impl PolicyReconciler {
     }
 
     /// Plans, and says what has to be watched from now on.
-    pub fn plan(&mut self, index: &mut PolicyIndex, now: Instant) -> Planned<Delta> {
-        index.take_changed();
+    fn plan_at(&mut self, index: &mut PolicyIndex, now: Instant) -> Step<Delta> {
         let step = index.planner.plan();
         let wants = index.planner.wants();
         self.wants.send_if_modified(|now| {
@@ -198,13 +200,7 @@ impl PolicyReconciler {
             (who, (since, text.clone()))
         });
         self.held_since = held.collect();
-        let held = self.progress.planned(&step);
-        Planned { step, held }
-    }
-
-    /// How far the kernel is with the plan.
-    pub fn progress(&self) -> Progress {
-        self.progress
+        step
     }
 
     /// Whether there is a plan with policies, and the table holds all of it.
@@ -215,70 +211,16 @@ impl PolicyReconciler {
     /// The table holds what is planned. Without policies no ADD need ask any
     /// more; it is a problem if they still do. While the first plan is held, they ask
     /// already.
-    pub fn written(&mut self, index: Option<&PolicyIndex>) -> Option<Problem> {
+    fn came_in_force(&mut self, index: &PolicyIndex) -> Option<Problem> {
         self.progress.written();
-        let nothing_is_held = index.is_none_or(|index| index.planner.held().is_empty());
-        self.complete |= self.progress == Progress::InForce && nothing_is_held;
-        let is_off = index.is_none_or(|index| {
-            let is_active = index.planner.desired().active;
-            self.progress == Progress::InForce && !is_active && !index.has_policies()
-        });
+        let is_written = self.progress == Progress::InForce;
+        self.complete |= is_written && index.planner.held().is_empty();
+        let is_off = is_written && !index.planner.desired().active && !index.has_policies();
         is_off.then(|| self.marker.clear().err()).flatten()
     }
 
-    /// The table could not be made as planned: it may hold less of the plan than before too.
-    pub fn failed(&mut self) {
-        self.progress.failed();
-    }
-
-    /// Whether it is known what the policies come to and that is in force, or will not
-    /// be known because a source cannot be read.
-    pub fn has_reported(&self, index: &PolicyIndex) -> bool {
-        let is_written = self.progress == Progress::InForce;
-        let is_complete = self.complete || index.planner.held().is_empty();
-        is_written && is_complete && !index.planner.holds_all() || index.any_lost()
-    }
-
-    /// What is wrong, and what to count.
-    pub fn report(&self, index: &PolicyIndex, now: Instant) -> Outcome {
-        let desired = index.planner.desired();
-        for direction in DIRECTIONS {
-            let policed = desired.policed.get(direction).len();
-            self.metrics.set_policed(word(direction), policed);
-        }
-        self.metrics.set_policy_elements(size(desired));
-        for (kind, count) in index.policies() {
-            self.metrics.set_policies(kind, count);
-        }
-        let effect = match self.follows() {
-            true => Effect::Warning,
-            false => self.unknown,
-        };
-        let held = self.told(now);
-        let text = match index.planner.holds_all() {
-            true => verdict::not_listed(&held),
-            false => verdict::waiting(&held),
-        };
-        let is_told = !held.is_empty() && !index.any_lost();
-        let held = is_told
-            .then(|| Problem::new(ProblemKind::PoliciesNotListed, "policies", text))
-            .map(|problem| problem.with_effect(effect));
-        let unreadable = index.unreadable().map(|(policies_missing, problem)| {
-            problem.with_effect(if policies_missing {
-                self.unknown
-            } else {
-                effect
-            })
-        });
-        let of_policies = index.planner.problems().iter().cloned();
-        Outcome {
-            problems: unreadable.chain(held).chain(of_policies).collect(),
-            ..Outcome::default()
-        }
-    }
-
     /// Counts the packets that were dropped, `now` of them since the table was made.
-    pub fn count_dropped(&mut self, now: Dropped) {
+    fn count_dropped(&mut self, now: Dropped) {
         let was = std::mem::replace(&mut self.dropped, now);
         for (direction, was, now) in [
             ("ingress", was.ingress, now.ingress),
@@ -288,23 +230,6 @@ impl PolicyReconciler {
             // With another table the kernel counts from zero.
             let new = now.checked_sub(was).unwrap_or(now);
             self.metrics.policy_dropped(direction, new);
-        }
-    }
-
-    /// What has become of a pod that was added.
-    pub fn verdict(&self, index: &PolicyIndex, judge: &Judge) -> Verdict {
-        let desired = index.planner.desired();
-        // Addresses of other networks are outside the node's pod CIDRs.
-        if judge.network.as_str() != NETWORK_NAME {
-            return Verdict::NotInForce;
-        }
-        match self.progress {
-            Progress::Unknown => not_known(index),
-            Progress::Behind => Verdict::Pending("the kernel is behind the plan".to_owned()),
-            Progress::InForce if desired.active => verdict::of(&index.planner, judge),
-            // What is in force is that there was none.
-            Progress::InForce if index.has_policies() => not_known(index),
-            Progress::InForce => Verdict::NotInForce,
         }
     }
 
@@ -325,12 +250,92 @@ impl PolicyReconciler {
     }
 }
 
-/// What becomes of a pod while there is no plan of what there is.
-fn not_known(index: &PolicyIndex) -> Verdict {
-    Verdict::Pending(match index.planner.held() {
-        [] => "the policies are not known yet".to_owned(),
-        held => verdict::not_listed(held),
-    })
+impl Component for PolicyReconciler {
+    type Objects = Collection;
+    type Table = PolicyTable;
+
+    fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    fn progress_mut(&mut self) -> &mut Progress {
+        &mut self.progress
+    }
+
+    fn desired(index: &PolicyIndex) -> &Desired {
+        index.planner.desired()
+    }
+
+    fn can_follow(&self, index: &PolicyIndex) -> bool {
+        index.has_changed() && self.is_in_force(index) && !self.judges_later
+    }
+
+    fn prepare(&mut self, index: &mut PolicyIndex, facts: &mut Facts<'_>) -> Outcome {
+        let (asks, tables) = (facts.state.judgements(), &mut *facts.tables);
+        self.mark(index, facts.pods, asks, || tables.has_policies())
+    }
+
+    fn plan(&mut self, index: &mut PolicyIndex, facts: &mut Facts<'_>) -> Step<Delta> {
+        let network = facts.overlay.network().map(Arc::as_ref);
+        self.update_nodes(index, &facts.state.read().nodes, facts.overlay);
+        self.update_local(index, facts.pods, network, facts.kernel);
+        self.plan_at(index, Instant::now())
+    }
+
+    fn written(&mut self, index: &PolicyIndex, _: &mut Facts<'_>, _: bool) -> Option<Problem> {
+        self.came_in_force(index)
+    }
+
+    fn count(&mut self, tables: &mut Tables) {
+        if let Some(dropped) = tables.dropped() {
+            self.count_dropped(dropped);
+        }
+    }
+
+    fn report(&self, index: &PolicyIndex, now: Instant) -> Outcome {
+        let desired = index.planner.desired();
+        for direction in DIRECTIONS {
+            let policed = desired.policed.get(direction).len();
+            self.metrics.set_policed(word(direction), policed);
+        }
+        self.metrics.set_policy_elements(size(desired));
+        for (kind, count) in index.policies() {
+            self.metrics.set_policies(kind, count);
+        }
+        let effect = if self.follows() {
+            Effect::Warning
+        } else {
+            self.unknown
+        };
+        let held = self.told(now);
+        let text = if index.planner.holds_all() {
+            not_listed(&held)
+        } else {
+            waiting(&held)
+        };
+        let is_told = !held.is_empty() && !index.any_lost();
+        let held = is_told
+            .then(|| Problem::new(ProblemKind::PoliciesNotListed, "policies", text))
+            .map(|problem| problem.with_effect(effect));
+        let unreadable = index.unreadable().map(|(policies_missing, problem)| {
+            problem.with_effect(if policies_missing {
+                self.unknown
+            } else {
+                effect
+            })
+        });
+        let of_policies = index.planner.problems().iter().cloned();
+        Outcome {
+            problems: unreadable.chain(held).chain(of_policies).collect(),
+            ..Outcome::default()
+        }
+    }
+
+    fn has_reported(&self, index: &PolicyIndex) -> bool {
+        let is_written = self.progress == Progress::InForce;
+        let is_complete = self.complete || index.planner.held().is_empty();
+        is_written && is_complete && !index.planner.holds_all() || index.any_lost()
+    }
 }
 
 /// How metrics call a direction.

@@ -5,10 +5,7 @@
 //! store, and where pods are from the overlay. The planner says what the sets of the table
 //! should hold, or that it holds because something is not listed yet. [`super::tables`] writes
 //! it. What is no business of the kernel, the health checks, goes to those who answer them
-//! after each write.
-//!
-//! What always holds: as long as it is not known which Services and endpoints there are,
-//! the table keeps what it has of them, from an earlier run of the agent too.
+//! after each write, and conntrack forgets the flows that lead to no endpoint any more.
 
 use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Instant};
 
@@ -18,22 +15,26 @@ use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_nft::services::{Refused, ServicesTable};
 use tweed_planner::overlay::{cluster::Cluster, planner::OverlayPlanner};
-use tweed_planner::services::desired::{Delta, Number, Tracked};
+use tweed_planner::services::desired::{Desired, Number, Tracked};
 use tweed_planner::services::stale::{self, Former};
 use tweed_planner::services::{Notice, Overlap, PodNetworks, Step};
 
 use super::EarlierRun;
+use super::component::{Component, Facts};
 use super::conntrack::ConntrackReconciler;
+use super::kernel::{Kernel, mirror::MirrorPart};
 use super::outcome::Outcome;
-use super::tables::{Planned, Tables};
+use super::tables::Tables;
+use crate::index::{ServiceIndex, services::Collection};
 use crate::publish::Served;
 use crate::serve::{metrics::Metrics, services::health_checks::HealthChecks};
-use crate::services::index::ServiceIndex;
+use crate::state::State;
 
 /// Has the planner of Services plan, and knows how far the table is.
 pub struct ServiceReconciler {
     metrics: Metrics,
     health_checks: watch::Sender<Arc<HealthChecks>>,
+    conntrack: ConntrackReconciler,
     /// What it does to the node that Services are not known.
     unknown: Effect,
     /// The version of the overlay of which the planner knows where pods are.
@@ -68,15 +69,18 @@ impl ServiceReconciler {
     /// them counts as one that does, unless [`Self::observe`] finds that it does not.
     pub fn new(
         metrics: Metrics,
+        state: &Arc<State>,
         health_checks: watch::Sender<Arc<HealthChecks>>,
         earlier: &EarlierRun,
     ) -> Self {
         Self {
+            conntrack: ConntrackReconciler::new(metrics.clone(), state),
             metrics,
             health_checks,
-            unknown: match earlier.was_ready {
-                true => Effect::Warning,
-                false => Effect::NewPods,
+            unknown: if earlier.was_ready {
+                Effect::Warning
+            } else {
+                Effect::NewPods
             },
             overlay: None,
             nodes: None,
@@ -92,7 +96,7 @@ impl ServiceReconciler {
     /// Gives the planner the own Node, once it is known, and the others and where pods are, if
     /// that has changed. The last is what `overlay` has in force, and not what the Nodes say: a
     /// range that it refuses would make pods of clients from outside.
-    pub fn update_nodes(
+    fn update_nodes(
         &mut self,
         index: &mut ServiceIndex,
         cluster: &Cluster,
@@ -117,18 +121,12 @@ impl ServiceReconciler {
         }
     }
 
-    /// Has the planner plan, and tells `conntrack` of it. Before its first plan it gets the
+    /// Has the planner plan, and tells conntrack of it. Before its first plan it gets the
     /// numbers that the table has from an earlier run, and what its groups hold. If they cannot
     /// be read, they become others: most elements are written again, and clients with affinity
     /// may get other endpoints.
-    pub fn plan(
-        &mut self,
-        index: &mut ServiceIndex,
-        tables: &mut Tables,
-        conntrack: &mut ConntrackReconciler,
-    ) -> Planned<Delta> {
+    fn plan_with(&mut self, index: &mut ServiceIndex, tables: &mut Tables) -> Step {
         let began = Instant::now();
-        index.take_changed();
         if index.planner.is_about_to_begin() {
             match tables.ask_services(ServicesTable::known_numbers) {
                 Ok(known) => {
@@ -148,13 +146,13 @@ impl ServiceReconciler {
         };
         // If a write fails, the next plan may have no more of a frontend that this one has.
         match Former::of_earlier_run(&self.earlier, desired, endpoints) {
-            Ok(former) => conntrack.note(&step, &former),
+            Ok(former) => self.conntrack.note(&step, &former),
             Err(error) => {
                 tracing::warn!(
                     %error,
                     "the table's Services cannot be read, so flows of deleted ones may stay"
                 );
-                conntrack.note(&step, &Former::default());
+                self.conntrack.note(&step, &Former::default());
             }
         }
         self.held = match &step {
@@ -168,22 +166,16 @@ impl ServiceReconciler {
         }
         // What was not written yet is part of what is.
         let behind = self.round.is_some();
-        match step {
+        match &step {
             Step::Full | Step::Delta(_) => {
-                let full = behind || step == Step::Full;
+                let full = behind || matches!(step, Step::Full);
                 self.round = Some(Round { began, full });
             }
             Step::Unchanged if behind => self.round = Some(Round { began, full: true }),
             Step::Unchanged => sync.unchanged(),
             Step::Hold(_) => {}
         }
-        let held = self.progress.planned(&step);
-        Planned { step, held }
-    }
-
-    /// How far the kernel is with the plan.
-    pub fn progress(&self) -> Progress {
-        self.progress
+        step
     }
 
     /// Whether there is a plan, and the table holds all of it.
@@ -214,7 +206,7 @@ impl ServiceReconciler {
     }
 
     /// The table holds what is planned.
-    pub fn written(&mut self, index: &ServiceIndex) {
+    fn came_in_force(&mut self, index: &ServiceIndex) {
         if let Some(Round { began, full }) = self.round.take() {
             let without_local = index.planner.without_local();
             let took = began.elapsed();
@@ -236,50 +228,44 @@ impl ServiceReconciler {
         });
     }
 
-    /// The table could not be made as planned: it may hold less of the plan than before too.
-    pub fn failed(&mut self) {
-        if self.progress == Progress::Unknown {
-            return;
-        }
-        self.progress.failed();
+    /// The table could not be made as planned.
+    fn failed(&mut self, tables: &mut Tables) {
         let now = Instant::now();
         self.metrics.service_sync.failed(now);
         self.round.get_or_insert(Round {
             began: now,
             full: true,
         });
+        self.observe(tables);
     }
 
-    /// Whether it is known which Services there are and that is in force, or will not be
-    /// known because a source cannot be read.
-    pub fn has_reported(&self, index: &ServiceIndex) -> bool {
-        self.progress == Progress::InForce && self.held.is_empty() || index.any_lost()
+    /// When [`Self::delete_stale_flows`] has something to do, if it is not woken before.
+    pub fn walk_at(&self, now: Instant) -> Option<Instant> {
+        let at = self.conntrack.due_at(now);
+        at.filter(|_| self.is_in_force())
     }
 
-    /// What is wrong, and what to count.
-    pub fn report(&self, index: &ServiceIndex) -> Outcome {
-        self.metrics.set_services(index.planner.services());
-        let effect = match self.progress {
-            Progress::InForce => Effect::Warning,
-            Progress::Unknown | Progress::Behind => self.unknown,
-        };
-        let not_listed = || {
-            let text = format!("not listed yet: {}", self.held.join(", "));
-            Problem::new(ProblemKind::ServicesNotListed, "services", text)
-        };
-        let held = !self.held.is_empty() && !index.any_lost();
-        let held = held.then(not_listed).into_iter();
-        let of_sources = index.unreadable().chain(held);
-        let of_sources = of_sources.map(|problem| problem.with_effect(effect));
-        let of_services = index.planner.notices().into_iter().map(problem);
-        Outcome {
-            problems: of_sources.chain(of_services).collect(),
-            ..Outcome::default()
+    /// Whether [`Self::delete_stale_flows`] has something to do.
+    pub fn walk_is_due(&self, now: Instant) -> bool {
+        self.conntrack.is_due(now)
+    }
+
+    /// Has conntrack forget what does not lead to endpoints, if the plan, `desired`, is in
+    /// force. With `look` that does not depend on what has changed.
+    pub fn delete_stale_flows(&mut self, desired: &Desired, kernel: &Kernel, look: bool) {
+        if self.is_in_force() {
+            // After a failure the mirror may be empty until the next reconcile: then flows to
+            // node ports would not be known as such.
+            let knows_addresses = kernel.is_known(MirrorPart::Addresses);
+            let addresses = kernel.mirror().addresses.keys();
+            let addresses = addresses.map(|key| key.network.ip());
+            let addresses = knows_addresses.then_some(addresses);
+            (self.conntrack).reconcile(desired, addresses, look, Instant::now());
         }
     }
 
     /// Counts the packets that were dropped, `now` of them since the table was made.
-    pub fn count_refused(&mut self, now: Refused) {
+    fn count_refused(&mut self, now: Refused) {
         let was = std::mem::replace(&mut self.refused, now);
         for (reason, was, now) in [
             (
@@ -300,6 +286,97 @@ impl ServiceReconciler {
             let new = now.checked_sub(was).unwrap_or(now);
             self.metrics.service_dropped(reason, new);
         }
+    }
+}
+
+impl Component for ServiceReconciler {
+    type Objects = Collection;
+    type Table = ServicesTable;
+
+    fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    fn progress_mut(&mut self) -> &mut Progress {
+        &mut self.progress
+    }
+
+    fn desired(index: &ServiceIndex) -> &Desired {
+        index.planner.desired()
+    }
+
+    /// Meanwhile the runtime's thread can read the stores: a plan may take long.
+    fn plan(&mut self, index: &mut ServiceIndex, facts: &mut Facts<'_>) -> Step {
+        self.update_nodes(index, &facts.state.read().nodes, facts.overlay);
+        self.plan_with(index, facts.tables)
+    }
+
+    /// What gives the node its pod CIDR or address may be a client of a Service. A table that
+    /// knows this node's pods stays until these are known.
+    fn may_write(&mut self, facts: &mut Facts<'_>) -> bool {
+        // If the table is gone, the next one has no elements to begin with.
+        self.observe(facts.tables);
+        let has_network = facts.overlay.network().is_some();
+        let stays = !has_network && facts.tables.serves_local_pods();
+        let sync = &self.metrics.service_sync;
+        sync.set_network(has_network || stays);
+        if stays {
+            sync.waits(Instant::now());
+        }
+        !stays
+    }
+
+    /// What is put back had let flows through that nobody translated.
+    fn written(
+        &mut self,
+        index: &ServiceIndex,
+        facts: &mut Facts<'_>,
+        look: bool,
+    ) -> Option<Problem> {
+        self.came_in_force(index);
+        self.delete_stale_flows(index.planner.desired(), facts.kernel, look);
+        None
+    }
+
+    fn waits(&mut self, facts: &mut Facts<'_>, failed: bool) {
+        if failed {
+            self.failed(facts.tables);
+        } else {
+            self.metrics.service_sync.waits(Instant::now());
+        }
+    }
+
+    fn count(&mut self, tables: &mut Tables) {
+        if let Some(refused) = tables.refused() {
+            self.count_refused(refused);
+        }
+    }
+
+    fn report(&self, index: &ServiceIndex, _: Instant) -> Outcome {
+        self.metrics.set_services(index.planner.services());
+        let effect = match self.progress {
+            Progress::InForce => Effect::Warning,
+            Progress::Unknown | Progress::Behind => self.unknown,
+        };
+        let not_listed = || {
+            let text = format!("not listed yet: {}", self.held.join(", "));
+            Problem::new(ProblemKind::ServicesNotListed, "services", text)
+        };
+        let held = !self.held.is_empty() && !index.any_lost();
+        let held = held.then(not_listed).into_iter();
+        let unreadable = index.unreadable().map(|(_, problem)| problem);
+        let of_sources = unreadable.chain(held);
+        let of_sources = of_sources.map(|problem| problem.with_effect(effect));
+        let of_services = index.planner.notices().into_iter().map(problem);
+        let of_conntrack = self.conntrack.report();
+        Outcome {
+            problems: of_sources.chain(of_services).chain(of_conntrack).collect(),
+            ..Outcome::default()
+        }
+    }
+
+    fn has_reported(&self, index: &ServiceIndex) -> bool {
+        self.is_in_force() && self.held.is_empty() || index.any_lost()
     }
 }
 

@@ -3,6 +3,7 @@
 //! one back. That a component is off means that its table is deleted.
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -23,16 +24,6 @@ use tweed_planner::services::desired::Desired as ServicesDesired;
 
 use super::outcome::{ObjectKind, Outcome};
 use crate::config::{Config, PolicyLog};
-
-/// What to do if the table of policies is refused.
-const POLICY_REFUSED: &str = "mend what it names; if this kernel or nft does not take these \
-    rules, set --policy to off, which leaves everything open; the agent tries again by itself, \
-    and until then no policy comes into force and no new pod is served";
-
-/// What to do if the table of Services is refused.
-const SERVICES_REFUSED: &str = "mend what it names; if this kernel or nft does not take these \
-    rules, set --services to off and let kube-proxy serve Services; the agent tries again by \
-    itself";
 
 /// The addresses of local pods, each with the index of its link.
 pub type PodLinks = BTreeSet<(IpAddr, u32)>;
@@ -60,22 +51,80 @@ pub struct Tables {
 }
 
 /// The tables, once there is a connection.
-struct Opened {
+pub struct Opened {
     nft: Connection,
     overlay: OverlayTable,
-    policy: PolicyTable,
-    services: ServicesTable,
+    policy: Kept<PolicyTable>,
+    services: Kept<ServicesTable>,
     /// The table of a version that had all components in one, while it is in force.
     joint: Option<Joint>,
-    /// Which of the other tables this run has written, so that they can take its place.
-    ready: Ready,
 }
 
-/// Of which components this run has written the table, or found that there is to be none.
-#[derive(Debug, Clone, Copy, Default)]
-struct Ready {
-    policy: Option<bool>,
-    services: Option<bool>,
+/// A table of a component besides the overlay's.
+pub struct Kept<T> {
+    table: T,
+    /// Whether this run has looked at it, so that it matters what others do to it.
+    is_followed: bool,
+    /// Whether this run has written it or found that there is to be none; none before that.
+    ready: Option<bool>,
+}
+
+impl<T> Kept<T> {
+    fn new(table: T) -> Self {
+        Self {
+            table,
+            is_followed: false,
+            ready: None,
+        }
+    }
+}
+
+impl<T: Table> Kept<T> {
+    /// Whether something else may have changed it. If the socket fails, the reconcile says
+    /// why.
+    fn is_touched(&mut self, nft: &mut Connection) -> bool {
+        self.is_followed && self.table.is_touched(nft).unwrap_or(true)
+    }
+}
+
+/// The table of a component that is [kept](Kept).
+pub trait Managed: Table + Sized {
+    /// What to do if it is refused.
+    const REFUSED: &'static str;
+
+    /// It, among all tables, and the connection.
+    fn of(opened: &mut Opened) -> (&mut Connection, &mut Kept<Self>);
+
+    /// Whether there is to be a table.
+    fn is_wanted(desired: &Self::Desired) -> bool;
+}
+
+impl Managed for PolicyTable {
+    const REFUSED: &'static str = "mend what it names; if this kernel or nft does not take these \
+        rules, set --policy to off, which leaves everything open; the agent tries again by \
+        itself, and until then no policy comes into force and no new pod is served";
+
+    fn of(opened: &mut Opened) -> (&mut Connection, &mut Kept<Self>) {
+        (&mut opened.nft, &mut opened.policy)
+    }
+
+    fn is_wanted(desired: &PolicyDesired) -> bool {
+        desired.active
+    }
+}
+
+impl Managed for ServicesTable {
+    const REFUSED: &'static str = "mend what it names; if this kernel or nft does not take these \
+        rules, set --services to off and let kube-proxy serve Services; the agent tries again \
+        by itself";
+
+    fn of(opened: &mut Opened) -> (&mut Connection, &mut Kept<Self>) {
+        (&mut opened.nft, &mut opened.services)
+    }
+
+    fn is_wanted(_: &ServicesDesired) -> bool {
+        true
+    }
 }
 
 impl Tables {
@@ -103,10 +152,9 @@ impl Tables {
                 Ok(empty.insert(Opened {
                     nft: nft.stopped_by(self.stop.clone()),
                     overlay: OverlayTable::new(run_dir),
-                    policy,
-                    services,
+                    policy: Kept::new(policy),
+                    services: Kept::new(services),
                     joint,
-                    ready: Ready::default(),
                 }))
             }
         }
@@ -123,11 +171,11 @@ impl Tables {
         let Some(opened) = &mut self.opened else {
             return false;
         };
-        let (nft, ready) = (&mut opened.nft, opened.ready);
         // If the socket fails, the reconcile says why.
+        let nft = &mut opened.nft;
         self.written.is_some() && opened.overlay.is_touched(nft).unwrap_or(true)
-            || ready.policy.is_some() && opened.policy.is_touched(nft).unwrap_or(true)
-            || ready.services.is_some() && opened.services.is_touched(nft).unwrap_or(true)
+            || opened.policy.is_touched(nft)
+            || opened.services.is_touched(nft)
     }
 
     /// Has what else listens to nf_tables pause during large changes.
@@ -153,13 +201,13 @@ impl Tables {
     pub fn dropped(&mut self) -> Option<Dropped> {
         let opened = self.opened.as_mut()?;
         // A kernel that cannot be asked is a problem of the next resync.
-        opened.policy.dropped(&mut opened.nft).ok()?
+        opened.policy.table.dropped(&mut opened.nft).ok()?
     }
 
     /// The same of Services.
     pub fn refused(&mut self) -> Option<Refused> {
         let opened = self.opened.as_mut()?;
-        opened.services.refused(&mut opened.nft).ok()?
+        opened.services.table.refused(&mut opened.nft).ok()?
     }
 
     /// Whether the kernel has rules of policies, be it from an earlier run. If it cannot
@@ -167,7 +215,7 @@ impl Tables {
     pub fn has_policies(&mut self) -> bool {
         let asked = self.open().and_then(|opened| {
             let is_joint = opened.joint.is_some_and(|joint| joint.policy);
-            Ok(is_joint || opened.policy.dropped(&mut opened.nft)?.is_some())
+            Ok(is_joint || opened.policy.table.dropped(&mut opened.nft)?.is_some())
         });
         asked.unwrap_or(true)
     }
@@ -178,7 +226,7 @@ impl Tables {
         ask: impl FnOnce(&mut ServicesTable, &mut Connection) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let opened = self.open()?;
-        ask(&mut opened.services, &mut opened.nft)
+        ask(&mut opened.services.table, &mut opened.nft)
     }
 
     /// Whether the kernel's table of Services has a pod CIDR of this node. If it cannot be
@@ -219,75 +267,66 @@ impl Tables {
         outcome::<OverlayTable>(wrote.map(Option::unwrap_or_default), None)
     }
 
-    /// Makes the table of policies as planned.
-    pub fn write_policy(
+    /// Makes the table of a component as planned.
+    pub fn write<T: Managed>(
         &mut self,
-        planned: &Planned<<PolicyTable as Table>::Delta>,
-        desired: &PolicyDesired,
+        planned: &Planned<T::Delta>,
+        desired: &T::Desired,
         resync: bool,
     ) -> Outcome {
         let wrote = self.open().and_then(|opened| {
-            let (nft, table) = (&mut opened.nft, &mut opened.policy);
-            let repaired = write(nft, table, planned, desired, resync)?;
-            opened.ready.policy = Some(desired.active);
+            let (nft, kept) = T::of(opened);
+            kept.is_followed = true;
+            let repaired = write(nft, &mut kept.table, planned, desired, resync)?;
+            kept.ready = Some(T::is_wanted(desired));
             Ok(repaired)
         });
-        outcome::<PolicyTable>(wrote, Some(POLICY_REFUSED))
+        outcome::<T>(wrote, Some(T::REFUSED))
     }
 
-    /// Makes the table of Services as planned.
-    pub fn write_services(
-        &mut self,
-        planned: &Planned<<ServicesTable as Table>::Delta>,
-        desired: &ServicesDesired,
-        resync: bool,
-    ) -> Outcome {
-        let wrote = self.open().and_then(|opened| {
-            let (nft, table) = (&mut opened.nft, &mut opened.services);
-            let repaired = write(nft, table, planned, desired, resync)?;
-            opened.ready.services = Some(true);
-            Ok(repaired)
+    /// Makes only the sets of a component follow a step. Whether they now hold what is
+    /// planned; if not, [`Self::write`] looks at all of them.
+    pub fn follow<T: Managed>(&mut self, planned: &Planned<T::Delta>) -> bool {
+        let followed = self.open().and_then(|opened| {
+            let (nft, kept) = T::of(opened);
+            follow(nft, &mut kept.table, planned)
         });
-        outcome::<ServicesTable>(wrote, Some(SERVICES_REFUSED))
+        followed.unwrap_or_else(|error| {
+            // What lasts is a problem of the reconcile that compares the whole table.
+            let table = T::KEY;
+            tracing::debug!(%error, %table, "written by the next comparison of the whole table");
+            false
+        })
     }
 
-    /// Makes only the sets of policies follow a step. Whether they now hold what is planned;
-    /// if not, [`Self::write_policy`] looks at all of them.
-    pub fn follow_policy(&mut self, planned: &Planned<<PolicyTable as Table>::Delta>) -> bool {
-        let followed = self
-            .open()
-            .and_then(|opened| follow(&mut opened.nft, &mut opened.policy, planned));
-        is_in_force(followed, "policies are")
-    }
-
-    /// The same for Services.
-    pub fn follow_services(&mut self, planned: &Planned<<ServicesTable as Table>::Delta>) -> bool {
-        let followed = self
-            .open()
-            .and_then(|opened| follow(&mut opened.nft, &mut opened.services, planned));
-        is_in_force(followed, "Services are")
-    }
-
-    /// Deletes the tables of components that are off. Called again, it costs nothing.
-    pub fn remove(&mut self, policy: bool, services: bool) -> Outcome {
-        let mut all = Outcome::default();
-        if policy {
-            let removed = self.open().and_then(|opened| {
-                opened.policy.remove(&mut opened.nft)?;
-                opened.ready.policy = Some(false);
-                Ok(0)
-            });
-            all.merge(outcome::<PolicyTable>(removed, None));
+    /// Puts back the rules that others have changed in the table of a component, around what
+    /// its sets hold, while it is not known what they should hold. With `resync` it is read
+    /// even if no change of it is known.
+    pub fn restore<T: Managed>(&mut self, resync: bool) -> Outcome {
+        if self.is_joint() {
+            return Outcome::default();
         }
-        if services {
-            let removed = self.open().and_then(|opened| {
-                opened.services.remove(&mut opened.nft)?;
-                opened.ready.services = Some(false);
-                Ok(0)
-            });
-            all.merge(outcome::<ServicesTable>(removed, None));
-        }
-        all
+        let restored = self.open().and_then(|opened| {
+            let (nft, kept) = T::of(opened);
+            let is_first = !mem::replace(&mut kept.is_followed, true);
+            if !(resync || is_first || kept.table.is_touched(nft)?) {
+                return Ok(0);
+            }
+            Ok(kept.table.restore(nft)?.repaired)
+        });
+        outcome::<T>(restored, Some(T::REFUSED))
+    }
+
+    /// Deletes the table of a component that is off. Called again, it costs nothing.
+    pub fn remove<T: Managed>(&mut self) -> Outcome {
+        let removed = self.open().and_then(|opened| {
+            let (nft, kept) = T::of(opened);
+            kept.is_followed = true;
+            kept.table.remove(nft)?;
+            kept.ready = Some(false);
+            Ok(0)
+        });
+        outcome::<T>(removed, None)
     }
 }
 
@@ -295,15 +334,15 @@ impl Opened {
     /// Puts the tables of all components in the place of the joint one, if they are ready.
     /// None if they are not.
     fn switch(&mut self, joint: Joint, ruleset: &Ruleset) -> Result<Option<usize>, Error> {
-        let Ready { policy, services } = self.ready;
+        let (policy, services) = (self.policy.ready, self.services.ready);
         let (Some(policy), Some(services)) = (
             policy.or((!joint.policy).then_some(false)),
             services.or((!joint.services).then_some(false)),
         ) else {
             return Ok(None);
         };
-        let policy = (policy && joint.policy).then_some(&mut self.policy);
-        let services = (services && joint.services).then_some(&mut self.services);
+        let policy = (policy && joint.policy).then_some(&mut self.policy.table);
+        let services = (services && joint.services).then_some(&mut self.services.table);
         tweed_nft::switch(&mut self.nft, &mut self.overlay, ruleset, policy, services)?;
         self.joint = None;
         tracing::info!("the table of an earlier version was replaced by one for each component");
@@ -341,15 +380,6 @@ fn follow<T: Table>(
         Step::Delta(delta) if planned.held => Ok(table.follow(nft, delta)?.is_some()),
         Step::Delta(_) | Step::Full => Ok(false),
     }
-}
-
-/// Whether a table holds what is planned, after it was to follow.
-fn is_in_force(followed: Result<bool, Error>, what: &str) -> bool {
-    followed.unwrap_or_else(|error| {
-        // What lasts is a problem of the reconcile that compares the whole table.
-        tracing::debug!(%error, "{what} written by the next comparison of the whole table");
-        false
-    })
 }
 
 /// What became of a table, of which so many objects were put back.

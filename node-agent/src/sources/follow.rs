@@ -9,17 +9,18 @@ use tweed_watch::{Kind, Source};
 
 use super::MAX_EVENTS;
 use super::count::SourceCount;
+use crate::index::Index;
 use crate::serve::metrics::Metrics;
-use crate::state::{Index, State};
+use crate::state::{Indexed, State};
 
 /// Runs `source` until `stop` is cancelled, or the task is aborted. `apply` gives an event
 /// to the index and says whether anything changed by it.
-pub async fn follow<K: Kind, I: Index>(
+pub async fn follow<K: Kind, C: Indexed>(
     source: impl Source<K>,
     state: Arc<State>,
     metrics: Metrics,
     stop: CancellationToken,
-    apply: impl Fn(&mut I, Event<K>) -> bool + Clone + Send + 'static,
+    apply: impl Fn(&mut Index<C>, Event<K>) -> bool + Clone + Send + 'static,
 ) {
     let (sender, mut events) = mpsc::channel(MAX_EVENTS);
     let _listening = metrics.listen_to(K::KINDS, source.last_word());
@@ -31,7 +32,7 @@ pub async fn follow<K: Kind, I: Index>(
             batch.iter().for_each(|event| count.note(event));
             let (batch, stopped) = (mem::take(&mut batch), stopped.clone());
             let apply = apply.clone();
-            let apply_batch = move |index: &mut I| {
+            let apply_batch = move |index: &mut Index<C>| {
                 // What was stopped has been forgotten, or is about to be.
                 let events = batch.into_iter().filter(|_| !stopped.is_cancelled());
                 let mut changed = false;

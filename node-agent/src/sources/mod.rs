@@ -1,10 +1,14 @@
 //! Where objects come from: an API server or a file, which give a source for each kind
-//! that is asked for; how events get from one into an index ([`follow`]), what is known of
-//! one ([`state`]), and how often it was lost or listed again ([`count`]).
+//! that is asked for; which of them run for [`policy`] and for [`services`], how events get
+//! from one into an index ([`follow`]), and how often it was lost or listed again ([`count`]).
+//!
+//! What always holds: policies are always watched; Namespaces and Pods only while a
+//! policy needs them; Services and what belongs to them while `--services` is on.
 
 pub mod count;
 pub mod follow;
-pub mod state;
+pub mod policy;
+pub mod services;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -206,6 +206,24 @@ fn a_restart_keeps_services_and_writes_nothing() {
     assert_eq!(agent.drift_repaired(), 0);
 }
 
+/// An agent that starts while the API server is away does not know which Services there are.
+#[test]
+fn rules_that_somebody_breaks_come_back_before_services_are_known() {
+    let scene = Scene::new(&[cidrs(), service(), endpoints(&[6, 7])]);
+    let agent = scene.start();
+    scene.eventually_connects(true);
+    agent.stop();
+    let slots = || run("nft", "list map inet tweed-services service_slots4");
+    let before = slots();
+    std::fs::remove_file(scene.node.path("nodes.yaml")).unwrap();
+    let agent = scene.node.start(&ON);
+    agent.complains("services-unreadable");
+    run("nft", "flush table inet tweed-services");
+    scene.eventually_connects(true);
+    assert_eq!(slots(), before);
+    agent.stop();
+}
+
 const MAP_OF_SERVICES: (&str, &[&str]) = ("service_affinity_groups", &["service_pick"]);
 
 /// A table in which one endpoint serves, as another version would have left it: one that has

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tweed_agent::policy::{Collection, index::PolicyObject};
+use tweed_agent::index::{Input, policy::Collection};
 use tweed_agent::reconcile::schedule::{Changes, Schedule};
 use tweed_agent::reconcile::{EarlierRun, Outlets, Reconcilers};
 use tweed_agent::serve::{metrics::Metrics, status::StatusBoard};
@@ -70,7 +70,7 @@ impl Thread {
         }
     }
 
-    pub fn list<T: PolicyObject>(&self, of: &Collection, objects: Vec<T>) {
+    pub fn list<T: Input<Collection>>(&self, of: &Collection, objects: Vec<T>) {
         let objects = objects.into_iter().map(Event::InitApply);
         for event in [Event::Init].into_iter().chain(objects) {
             self.apply(of, event);
@@ -78,7 +78,7 @@ impl Thread {
         self.apply(of, Event::<T>::InitDone);
     }
 
-    pub fn apply<T: PolicyObject>(&self, of: &Collection, event: Event<T>) {
+    pub fn apply<T: Input<Collection>>(&self, of: &Collection, event: Event<T>) {
         self.state.policy().unwrap().apply(of, event);
     }
 

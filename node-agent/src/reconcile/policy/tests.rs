@@ -1,5 +1,6 @@
 //! What a held plan does to the marker, to ADDs and to the problems.
 
+use tweed_core::agent_socket::message::Judge;
 use tweed_core::attachment::{ContainerId, IfName, NetworkName, PodName};
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::network_policy::{Peer, Rule};
@@ -9,7 +10,8 @@ use tweed_core::object::{namespace::Namespace, network_policy::NetworkPolicy, po
 use tweed_planner::policy::{PodScope, PolicyKinds, Step};
 
 use super::*;
-use crate::policy::Collection;
+use crate::enforce::{Verdict, verdict};
+use crate::publish::conflist::NETWORK_NAME;
 
 mod claims;
 
@@ -32,6 +34,7 @@ fn reconciler(marker: PolicyMarker) -> PolicyReconciler {
         unknown: Effect::Warning,
         nodes: None,
         progress: Progress::Unknown,
+        judges_later: false,
         complete: false,
         held_since: BTreeMap::new(),
         dropped: Dropped::default(),
@@ -52,6 +55,13 @@ fn index() -> PolicyIndex {
     index
 }
 
+/// Has the planner plan.
+fn plan(policies: &mut PolicyReconciler, index: &mut PolicyIndex, now: Instant) -> Step {
+    let step = policies.plan_at(index, now);
+    policies.progress.planned(&step);
+    step
+}
+
 fn policy() -> NetworkPolicy {
     NetworkPolicy {
         namespace: "shop".to_owned(),
@@ -68,28 +78,34 @@ fn while_the_first_plan_is_held_adds_ask_and_are_pending() {
     let marker = PolicyMarker::new(run_dir.path());
     let (mut policies, mut index) = (reconciler(marker), index());
     let now = Instant::now();
-    policies.plan(&mut index, now);
-    policies.written(Some(&index));
-    assert_eq!(policies.verdict(&index, &judge()), Verdict::NotInForce);
+    plan(&mut policies, &mut index, now);
+    policies.came_in_force(&index);
+    assert_eq!(
+        verdict(policies.progress, &index, &judge()),
+        Verdict::NotInForce
+    );
 
     index.apply(&Collection::NetworkPolicies, Event::Apply(policy()));
     let kinds = index.planner.policy_kinds();
     assert!(policies.marker.set(kinds).unwrap());
     for _ in 0..2 {
-        assert!(matches!(policies.plan(&mut index, now).step, Step::Hold(_)));
-        policies.written(Some(&index));
+        assert!(matches!(
+            plan(&mut policies, &mut index, now),
+            Step::Hold(_)
+        ));
+        policies.came_in_force(&index);
         assert!(path.exists(), "an ADD would not ask");
-        let verdict = policies.verdict(&index, &judge());
-        let Verdict::Pending(reason) = verdict else {
-            panic!("{verdict:?}");
+        let told = verdict(policies.progress, &index, &judge());
+        let Verdict::Pending(reason) = told else {
+            panic!("{told:?}");
         };
         assert!(reason.starts_with("not listed yet: "), "{reason}");
         let of_another_network = Judge {
             network: NetworkName::new("storage").unwrap(),
             ..judge()
         };
-        let verdict = policies.verdict(&index, &of_another_network);
-        assert_eq!(verdict, Verdict::NotInForce);
+        let told = verdict(policies.progress, &index, &of_another_network);
+        assert_eq!(told, Verdict::NotInForce);
     }
 
     let key = ObjectKey {
@@ -98,10 +114,13 @@ fn while_the_first_plan_is_held_adds_ask_and_are_pending() {
     };
     let deleted = Event::<NetworkPolicy>::Delete(key);
     index.apply(&Collection::NetworkPolicies, deleted);
-    policies.plan(&mut index, now);
-    policies.written(Some(&index));
+    plan(&mut policies, &mut index, now);
+    policies.came_in_force(&index);
     assert!(!path.exists());
-    assert_eq!(policies.verdict(&index, &judge()), Verdict::NotInForce);
+    assert_eq!(
+        verdict(policies.progress, &index, &judge()),
+        Verdict::NotInForce
+    );
 }
 
 /// An index that knows this policy, and may not read the other kind.
@@ -143,8 +162,8 @@ fn a_kind_that_is_forbidden_keeps_new_nodes_from_pods_and_not_policies_from_node
         policies.unknown = unknown;
         let mut index = index_without_cluster_policies();
         policies.keep_earlier(&mut index);
-        assert_eq!(policies.plan(&mut index, Instant::now()).step, Step::Full);
-        policies.written(Some(&index));
+        assert_eq!(plan(&mut policies, &mut index, Instant::now()), Step::Full);
+        policies.came_in_force(&index);
         let forbidden = (ProblemKind::PoliciesForbidden, unknown);
         assert_eq!(problems(&policies, &index), [forbidden]);
         assert!(policies.has_reported(&index));
@@ -155,7 +174,7 @@ fn a_kind_that_is_forbidden_keeps_new_nodes_from_pods_and_not_policies_from_node
         ] {
             index.apply(&Collection::ClusterNetworkPolicies, event);
         }
-        policies.plan(&mut index, Instant::now());
+        plan(&mut policies, &mut index, Instant::now());
         assert_eq!(problems(&policies, &index), []);
     }
 }
@@ -173,7 +192,7 @@ fn policies_of_an_earlier_run_are_not_lifted_because_they_cannot_be_read() {
         let mut policies = reconciler(PolicyMarker::new(run_dir.path()));
         let mut index = index_without_cluster_policies();
         policies.keep_earlier(&mut index);
-        let step = policies.plan(&mut index, Instant::now()).step;
+        let step = plan(&mut policies, &mut index, Instant::now());
         assert!(matches!(step, Step::Hold(_)), "{step:?}");
         assert_eq!(policies.progress(), Progress::Unknown);
         // Nothing more will come, and what cannot be read says why.
@@ -239,8 +258,8 @@ fn a_policy_that_waits_holds_back_no_pod_that_it_does_not_select() {
     };
     index.apply(&Collection::Namespaces, Event::Apply(shop));
     let now = Instant::now();
-    policies.plan(&mut index, now);
-    policies.written(Some(&index));
+    plan(&mut policies, &mut index, now);
+    policies.came_in_force(&index);
 
     // Both pods are new, and the first one is selected by a policy with peers.
     let names = ["web", "db"].map(|name| PodName {
@@ -272,10 +291,10 @@ fn a_policy_that_waits_holds_back_no_pod_that_it_does_not_select() {
     }];
     index.apply(&Collection::NetworkPolicies, Event::Apply(with_peers));
     assert!(matches!(
-        policies.plan(&mut index, now).step,
+        plan(&mut policies, &mut index, now),
         Step::Delta(_)
     ));
-    policies.written(Some(&index));
+    policies.came_in_force(&index);
     assert!(policies.has_reported(&index));
     let verdict = |policies: &PolicyReconciler, index: &PolicyIndex, host: u8| {
         let PodName { namespace, name } = names[usize::from(host - 5)].clone();
@@ -288,7 +307,7 @@ fn a_policy_that_waits_holds_back_no_pod_that_it_does_not_select() {
             addresses: vec![format!("10.244.1.{host}").parse().unwrap()],
             ..judge()
         };
-        policies.verdict(index, &judge)
+        verdict(policies.progress, index, &judge)
     };
     let waits = "NetworkPolicy shop/peers waits for the list of the pods of Namespace shop";
     let pending = Verdict::Pending(waits.to_owned());
@@ -305,8 +324,8 @@ fn a_policy_that_waits_holds_back_no_pod_that_it_does_not_select() {
     for event in [Event::<Pod>::Init, Event::InitDone] {
         index.apply(&scope, event);
     }
-    policies.plan(&mut index, now);
-    policies.written(Some(&index));
+    plan(&mut policies, &mut index, now);
+    policies.came_in_force(&index);
     assert_eq!(verdict(&policies, &index, 5), Verdict::Judged);
     assert_eq!(policies.told(now + Duration::from_secs(60)), [""; 0]);
 }
@@ -329,8 +348,8 @@ fn a_policy_that_waits_for_one_list_after_another_is_told_after_the_same_time() 
     let local = own_pod(&mut index);
     index.planner.set_local(local);
     let now = Instant::now();
-    policies.plan(&mut index, now);
-    policies.written(Some(&index));
+    plan(&mut policies, &mut index, now);
+    policies.came_in_force(&index);
 
     let mut with_peers = policy();
     with_peers.ingress = vec![Rule {
@@ -347,8 +366,8 @@ fn a_policy_that_waits_for_one_list_after_another_is_told_after_the_same_time() 
     for (name, seconds) in [("shop", 0), ("b", 20), ("c", 40)] {
         begins(&mut index, name);
         let at = now + Duration::from_secs(seconds);
-        policies.plan(&mut index, at);
-        policies.written(Some(&index));
+        plan(&mut policies, &mut index, at);
+        policies.came_in_force(&index);
         let waits =
             format!("NetworkPolicy shop/deny waits for the list of the pods of Namespace {name}");
         let expected = if seconds > 30 {
@@ -416,8 +435,8 @@ fn a_node_waits_until_its_first_policies_have_their_lists() {
     index.apply(&Collection::NetworkPolicies, Event::Apply(with_peers));
     let now = Instant::now();
     let mut plan = |index: &mut PolicyIndex| {
-        let step = policies.plan(index, now).step;
-        policies.written(Some(index));
+        let step = plan(&mut policies, index, now);
+        policies.came_in_force(index);
         let reported = policies.has_reported(index);
         (step, reported, problems(&policies, index))
     };

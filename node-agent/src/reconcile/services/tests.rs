@@ -16,7 +16,7 @@ use tweed_planner::services::Step;
 
 use super::*;
 use crate::config;
-use crate::services::index::ServiceObject;
+use crate::index::Input;
 use crate::state::State;
 
 fn reconciler() -> ServiceReconciler {
@@ -27,7 +27,9 @@ fn reconciler() -> ServiceReconciler {
         served_services: false,
     };
     let health_checks = watch::channel(Arc::new(HealthChecks::default())).0;
-    ServiceReconciler::new(Metrics::register().1, health_checks, &earlier)
+    let config = config::of_line("--node-name me --services on");
+    let state = Arc::new(State::new(&config, Vec::new()).unwrap());
+    ServiceReconciler::new(Metrics::register().1, &state, health_checks, &earlier)
 }
 
 /// A machine with 192.0.2.1/24.
@@ -75,15 +77,15 @@ fn node(name: &str, created: i64, address: &str, cidr: &str) -> Node {
 fn empty_index() -> ServiceIndex {
     let config = config::of_line("--node-name me --services on");
     let mut index = ServiceIndex::new(config.services.unwrap());
-    list::<Service>(&mut index);
-    list::<EndpointSlice>(&mut index);
-    list::<ServiceCidr>(&mut index);
+    list::<Service>(&mut index, Collection::Services);
+    list::<EndpointSlice>(&mut index, Collection::EndpointSlices);
+    list::<ServiceCidr>(&mut index, Collection::ServiceCidrs);
     index
 }
 
-fn list<T: ServiceObject>(index: &mut ServiceIndex) {
+fn list<T: Input<Collection>>(index: &mut ServiceIndex, of: Collection) {
     for event in [Event::<T>::Init, Event::InitDone] {
-        index.apply(event);
+        index.apply(&of, event);
     }
 }
 
@@ -151,13 +153,11 @@ struct InForce {
     services: ServiceReconciler,
     index: ServiceIndex,
     tables: Tables,
-    conntrack: ConntrackReconciler,
 }
 
 impl InForce {
     fn new() -> Self {
         let config = config::of_line("--node-name me --services on");
-        let state = Arc::new(State::new(&config, Vec::new()).unwrap());
         let mut index = empty_index();
         index
             .planner
@@ -166,19 +166,19 @@ impl InForce {
         assert_eq!(index.planner.plan(), Step::Full);
         let mut services = reconciler();
         services.progress = Progress::Behind;
-        services.written(&index);
+        services.came_in_force(&index);
         assert_eq!(services.served(), Served::All);
         Self {
             services,
             index,
             tables: Tables::new(&Arc::new(config), CancellationToken::new()),
-            conntrack: ConntrackReconciler::new(Metrics::register().1, &state),
         }
     }
 
     fn plan(&mut self) -> Step {
-        let (tables, conntrack) = (&mut self.tables, &mut self.conntrack);
-        self.services.plan(&mut self.index, tables, conntrack).step
+        let step = self.services.plan_with(&mut self.index, &mut self.tables);
+        self.services.progress.planned(&step);
+        step
     }
 
     /// Whether the node is healthy after a minute for which nothing more happens.
@@ -192,23 +192,16 @@ impl InForce {
 #[test]
 fn a_node_whose_table_cannot_be_written_is_unhealthy_until_it_is_written() {
     let mut node = InForce::new();
-    node.services.failed();
+    node.services.progress.failed();
+    node.services.failed(&mut node.tables);
     assert_eq!(node.services.served(), Served::Earlier);
     assert!(!node.is_healthy_later());
     // Nothing new is planned, which is no reason to take the last plan for written.
     assert_eq!(node.plan(), Step::Unchanged);
     assert!(!node.is_healthy_later());
-    node.services.written(&node.index);
+    node.services.came_in_force(&node.index);
     assert_eq!(node.services.served(), Served::All);
     assert!(node.is_healthy_later());
-}
-
-/// What the table holds from an earlier run is not to be replaced before anything is planned.
-#[test]
-fn a_failure_before_the_first_plan_leaves_the_table_to_the_earlier_run() {
-    let mut services = reconciler();
-    services.failed();
-    assert_eq!(services.progress(), Progress::Unknown);
 }
 
 /// Those that are served stay so, and pods can come: a node in whose table Services are is not
@@ -219,17 +212,22 @@ fn what_is_not_listed_is_told_until_it_is_known_that_it_cannot_be_read() {
     node.services.unknown = Effect::NewPods;
     node.services.held = vec!["the EndpointSlices".to_owned()];
     let problems = |node: &InForce| {
-        let problems = node.services.report(&node.index).problems.into_iter();
+        let problems = node
+            .services
+            .report(&node.index, Instant::now())
+            .problems
+            .into_iter();
         let problems = problems.map(|one| (one.kind, one.effect));
         problems.collect::<Vec<_>>()
     };
     let not_listed = (ProblemKind::ServicesNotListed, Effect::Warning);
     assert_eq!(problems(&node), [not_listed]);
     assert!(!node.services.has_reported(&node.index));
-    node.index.apply(Event::<EndpointSlice>::Lost(Loss {
+    let lost = Event::<EndpointSlice>::Lost(Loss {
         reason: "the server is away".to_owned(),
         forbidden: false,
-    }));
+    });
+    node.index.apply(&Collection::EndpointSlices, lost);
     let unreadable = (ProblemKind::ServicesUnreadable, Effect::Warning);
     assert_eq!(problems(&node), [unreadable]);
     assert!(node.services.has_reported(&node.index));

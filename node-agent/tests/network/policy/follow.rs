@@ -1,7 +1,7 @@
 //! Policies while reconciles are put off, as they are after a failure of anything: what has
 //! changed is written all the same.
 
-use tweed_agent::policy::Collection;
+use tweed_agent::index::policy::Collection;
 use tweed_core::agent_socket::message::Judge;
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
@@ -65,22 +65,22 @@ fn a_changed_policy_needs_no_reconcile_to_come_into_force() {
     thread.list(&policies, vec![policy("deny", Vec::new())]);
     thread.list::<ClusterNetworkPolicy>(&Collection::ClusterNetworkPolicies, Vec::new());
     assert!(
-        !thread.reconcilers.follow_policy(),
+        !thread.reconcilers.follow(),
         "the first plan needs a reconcile"
     );
     thread.reconcile();
     thread.reconcile();
     assert!(!a.connects(b, 80));
-    assert!(!thread.reconcilers.follow_policy(), "nothing has changed");
+    assert!(!thread.reconcilers.follow(), "nothing has changed");
 
     let open = policy("open", vec![Rule::default()]);
     thread.apply(&policies, Event::Apply(open.clone()));
-    assert!(thread.reconcilers.follow_policy());
+    assert!(thread.reconcilers.follow());
     assert!(a.connects(b, 80));
     thread.apply::<NetworkPolicy>(&policies, Event::Delete(open.key()));
-    assert!(thread.reconcilers.follow_policy());
+    assert!(thread.reconcilers.follow());
     assert!(!a.connects(b, 80));
-    assert!(!thread.reconcilers.can_follow_policy());
+    assert!(!thread.reconcilers.can_follow());
 }
 
 /// The first policy of the cluster comes, and nothing that it is about is listed: what runs goes

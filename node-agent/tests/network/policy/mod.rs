@@ -165,6 +165,28 @@ fn a_restart_keeps_policies_in_force_and_writes_nothing() {
     b.eventually_connects(a, 80, true);
 }
 
+/// An agent that starts while the API server is away does not know which policies there are.
+#[test]
+fn rules_that_somebody_breaks_come_back_before_policies_are_known() {
+    let scene = Scene::new(&[default_deny(), allow("b", "a", 80)]);
+    let (a, b) = (&scene.a, &scene.b);
+    let agent = scene.start(&[]);
+    a.eventually_connects(b, 80, true);
+    agent.stop();
+    let before = table();
+    std::fs::remove_file(scene.node.path("nodes.yaml")).unwrap();
+    let agent = scene.node.start(&[]);
+    agent.complains("policies-unreadable");
+    for _ in 0..2 {
+        run("nft", "flush table inet tweed-policy");
+        assert!(b.connects(a, 80));
+        b.eventually_connects(a, 80, false);
+        assert!(a.connects(b, 80), "what the sets hold is lost");
+        assert_eq!(table(), before);
+    }
+    agent.stop();
+}
+
 #[test]
 fn a_new_pod_is_isolated_until_it_is_judged() {
     // A policy that selects neither of the new pods.

@@ -1,17 +1,59 @@
-//! What an ADD is told of its pod, when the last plan is in force.
+//! Whether the policies are enforced for a pod: asked here and nowhere else.
+//!
+//! An ADD asks on the socket ([`crate::agent_socket`]) and waits
+//! ([`crate::judgements`]); the kernel thread answers with [`verdict`] after each change of
+//! the plan or of the table.
 
 use std::net::IpAddr;
 
+use tweed_component::Progress;
 use tweed_core::agent_socket::message::{Judge, Pod};
-pub use tweed_planner::policy::explain::{not_listed, waiting};
+use tweed_planner::policy::explain::not_listed;
 use tweed_planner::policy::{LocalPod, PolicyPlanner};
 
-use crate::judgements::Verdict;
+use crate::index::PolicyIndex;
+use crate::publish::conflist::NETWORK_NAME;
 
-/// What has become of the pod. While the planner holds everything, the plan in force is
+/// What has become of a pod's addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// All are judged, and the kernel knows it.
+    Judged,
+    /// No policy is in force, so nothing is isolated.
+    NotInForce,
+    /// They are isolated, for this reason: the end of a sentence.
+    Pending(String),
+}
+
+/// What has become of a pod that was added, while the kernel is so far with the last plan of
+/// `index`.
+pub fn verdict(progress: Progress, index: &PolicyIndex, judge: &Judge) -> Verdict {
+    // Addresses of other networks are outside the node's pod CIDRs.
+    if judge.network.as_str() != NETWORK_NAME {
+        return Verdict::NotInForce;
+    }
+    match progress {
+        Progress::Unknown => not_known(index),
+        Progress::Behind => Verdict::Pending("the kernel is behind the plan".to_owned()),
+        Progress::InForce if index.planner.desired().active => of(&index.planner, judge),
+        // What is in force is that there was none.
+        Progress::InForce if index.has_policies() => not_known(index),
+        Progress::InForce => Verdict::NotInForce,
+    }
+}
+
+/// What becomes of a pod while there is no plan of what there is.
+fn not_known(index: &PolicyIndex) -> Verdict {
+    Verdict::Pending(match index.planner.held() {
+        [] => "the policies are not known yet".to_owned(),
+        held => not_listed(held),
+    })
+}
+
+/// The same where the last plan is in force. While the planner holds everything, that plan is
 /// older than the pod, and an address that is judged may be so for the pod that had it
 /// before.
-pub fn of(planner: &PolicyPlanner, judge: &Judge) -> Verdict {
+fn of(planner: &PolicyPlanner, judge: &Judge) -> Verdict {
     if planner.holds_all() {
         return Verdict::Pending(not_listed(planner.held()));
     }

@@ -1,7 +1,7 @@
 //! What is known of a source: whether it has listed its objects, and whether it can be
 //! read.
 
-use std::{fmt, mem};
+use std::mem;
 
 use tweed_core::object::{Event, Loss};
 
@@ -31,13 +31,6 @@ impl SourceState {
             Event::Init => self.absent.take().is_some(),
             Event::InitApply(_) | Event::Apply(_) | Event::Delete(_) => false,
         }
-    }
-
-    /// That the server does not have these objects, and what it has instead, as a note for
-    /// [`StatusBoard::set_notes`](crate::serve::status::StatusBoard::set_notes).
-    pub fn absence(&self, objects: impl fmt::Display) -> Option<String> {
-        let reason = self.absent.as_ref()?;
-        Some(format!("{reason}: there are no {objects}"))
     }
 
     /// Whether it has listed its objects, or said that it cannot.

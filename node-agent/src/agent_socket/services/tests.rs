@@ -11,6 +11,7 @@ use tweed_core::object::service_cidr::ServiceCidr;
 
 use super::*;
 use crate::config;
+use crate::index::services::Collection;
 
 /// Only a thread that cannot go on takes as long.
 const LONG: Duration = Duration::from_secs(20);
@@ -35,14 +36,14 @@ fn service(port: u16) -> Service {
 fn state() -> Arc<State> {
     let state = State::new(&config::of_line("--node-name a --services on"), Vec::new()).unwrap();
     let mut index = state.services().unwrap();
-    index.apply::<Service>(Event::Init);
-    index.apply(Event::InitApply(service(80)));
-    index.apply::<Service>(Event::InitDone);
+    index.apply::<Service>(&Collection::Services, Event::Init);
+    index.apply(&Collection::Services, Event::InitApply(service(80)));
+    index.apply::<Service>(&Collection::Services, Event::InitDone);
     for event in [Event::Init, Event::InitDone] {
-        index.apply::<EndpointSlice>(event);
+        index.apply::<EndpointSlice>(&Collection::EndpointSlices, event);
     }
     for event in [Event::Init, Event::InitDone] {
-        index.apply::<ServiceCidr>(event);
+        index.apply::<ServiceCidr>(&Collection::ServiceCidrs, event);
     }
     let node = Node {
         name: "a".to_owned(),
@@ -81,7 +82,7 @@ fn the_kernel_thread_goes_on_while_the_kernel_is_read_and_what_it_changes_is_rea
         let kernel_thread = Arc::clone(&state);
         std::thread::spawn(move || {
             let mut index = kernel_thread.services().unwrap();
-            index.apply(Event::Apply(service(8080)));
+            index.apply(&Collection::Services, Event::Apply(service(8080)));
             index.take_changed();
             index.planner.plan();
             drop(index);
@@ -108,7 +109,7 @@ fn what_changes_all_the_time_is_answered_with_a_hint() {
     let read = |_: &Desired, _: &[Tracked]| {
         port.set(port.get() + 1);
         let mut index = state.services().unwrap();
-        index.apply(Event::Apply(service(port.get())));
+        index.apply(&Collection::Services, Event::Apply(service(port.get())));
         index.planner.plan();
         Ok(Some(Held::default()))
     };

@@ -9,11 +9,13 @@ use tokio_util::sync::CancellationToken;
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
-use tweed_watch::Scope;
+use tweed_watch::{Kind, Scope};
 
-use super::index::{ServiceIndex, ServiceObject};
-use crate::serve::{metrics::Metrics, services::sync::Heard};
-use crate::sources::{Sources, follow::follow};
+use super::{Sources, follow::follow};
+use crate::index::services::Collection;
+use crate::index::{Input, ServiceIndex};
+use crate::serve::metrics::Metrics;
+use crate::serve::services::sync::{CountedObject, Heard};
 use crate::{state::State, tasks::Tasks};
 
 /// Has `tasks` run a source of each kind until `stop` is cancelled, and tell the index where
@@ -25,10 +27,11 @@ pub fn spawn(
     metrics: &Metrics,
     stop: &CancellationToken,
 ) {
-    let (services, slices) = ("the source of Services", "the source of EndpointSlices");
+    let services = (Collection::Services, "the source of Services");
     spawn_one::<Service>(tasks, services, sources, state, metrics, stop);
+    let slices = (Collection::EndpointSlices, "the source of EndpointSlices");
     spawn_one::<EndpointSlice>(tasks, slices, sources, state, metrics, stop);
-    let cidrs = "the source of ServiceCIDRs";
+    let cidrs = (Collection::ServiceCidrs, "the source of ServiceCIDRs");
     spawn_one::<ServiceCidr>(tasks, cidrs, sources, state, metrics, stop);
     if let Some(peers) = sources.peers() {
         let following = follow_peers(peers, Arc::clone(state), stop.clone());
@@ -60,9 +63,9 @@ async fn follow_peers(
     }
 }
 
-fn spawn_one<K: ServiceObject>(
+fn spawn_one<K: Kind + CountedObject + Input<Collection>>(
     tasks: &mut Tasks,
-    name: &'static str,
+    (collection, name): (Collection, &'static str),
     sources: &impl Sources,
     state: &Arc<State>,
     metrics: &Metrics,
@@ -73,7 +76,7 @@ fn spawn_one<K: ServiceObject>(
     let sync = Arc::clone(&metrics.service_sync);
     let apply = move |index: &mut ServiceIndex, event| {
         let heard = Heard::of::<K>(&event);
-        let changed = index.apply::<K>(event);
+        let changed = index.apply(&collection, event);
         sync.heard(heard, changed, Instant::now());
         changed
     };

@@ -21,12 +21,11 @@ use tokio_util::sync::CancellationToken;
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::{namespace::Namespace, network_policy::NetworkPolicy, pod::Pod};
 use tweed_planner::policy::{PodScope, Wants};
-use tweed_watch::Scope;
+use tweed_watch::{Kind, Scope};
 
-use super::Collection;
-use super::index::{PolicyIndex, PolicyObject};
+use super::{Sources, follow::follow};
+use crate::index::{Input, PolicyIndex, policy::Collection};
 use crate::serve::metrics::Metrics;
-use crate::sources::{Sources, follow::follow};
 use crate::{spread, state::State};
 
 /// Time for which a source runs on that is no longer needed.
@@ -159,7 +158,11 @@ impl<S: Sources> PolicyWatches<S> {
         }
     }
 
-    fn spawn<T: PolicyObject>(&mut self, collection: &Collection, scope: Scope) -> Running {
+    fn spawn<T: Kind + Input<Collection>>(
+        &mut self,
+        collection: &Collection,
+        scope: Scope,
+    ) -> Running {
         let source = self.sources.source::<T>(scope);
         let (state, metrics) = (Arc::clone(&self.state), self.metrics.clone());
         let stop = CancellationToken::new();
@@ -204,7 +207,7 @@ mod tests {
 
     use tokio::{sync::mpsc, time::timeout};
     use tweed_core::object::{Event, Loss, Object as _};
-    use tweed_watch::{Kind, LastWord, Source};
+    use tweed_watch::{LastWord, Source};
 
     use super::*;
 

@@ -11,7 +11,7 @@ use tweed_nft::services::{Difference, Held, held};
 use tweed_planner::services::desired::{Desired, Tracked};
 use tweed_planner::services::{ExplainError, Explanation, OwnAddresses, Places};
 
-use super::index::ServiceIndex;
+use crate::index::ServiceIndex;
 use crate::state::State;
 
 /// Maximum number of differences between kernel and plan that are named.
@@ -90,7 +90,7 @@ fn explain_and_read(
 fn notes(index: &ServiceIndex) -> Vec<Step> {
     let changed = index.has_changed().then(|| Step::note(JUST_CHANGED));
     let unreadable = index.unreadable();
-    let unreadable = unreadable.map(|problem| Step::note(problem.message));
+    let unreadable = unreadable.map(|(_, problem)| Step::note(problem.message));
     changed.into_iter().chain(unreadable).collect()
 }
 
