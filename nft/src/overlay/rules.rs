@@ -187,20 +187,19 @@ fn vxlan_to_node(vxlan: &VxlanMatch) -> [String; 2] {
 
 /// VXLAN is not forwarded to a node. What is to others goes on to policy.
 fn vxlan_forward(vxlan: &VxlanMatch) -> String {
-    let port = vxlan.port;
-    format!("th dport {port} meta l4proto udp jump vxlan_forwarded")
+    format!("{} jump vxlan_forwarded", own_vxlan(vxlan))
 }
 
 /// The chains that only VXLAN enters.
 fn vxlan_filter(prefixes: &BTreeSet<InnerPrefix>) -> [Chain; 2] {
-    let forwarded = for_each_family(|Words { ip, digit, .. }| {
+    // An answer to a flow that the node itself has begun or masqueraded, with this port as its
+    // source. A packet without an entry of conntrack has no direction and goes on.
+    let mut forwarded = vec!["ct direction reply return".to_owned()];
+    forwarded.extend(for_each_family(|Words { ip, digit, .. }| {
         let to_node = format!("{ip} daddr @node_addresses{digit}");
         refuse(&to_node, "VXLAN forwarded to a node")
-    });
-    [
-        vxlan_in(prefixes),
-        regular("vxlan_forwarded", forwarded.collect()),
-    ]
+    }));
+    [vxlan_in(prefixes), regular("vxlan_forwarded", forwarded)]
 }
 
 /// The other end of `notrack` in `vxlan_in`: what this node wraps.

@@ -9,7 +9,7 @@ use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::Ruleset;
 
 use crate::lab::Host;
-use crate::wires::{Server, Wires, receive, ruleset, send, sources};
+use crate::wires::{Server, Wires, receive, ruleset, send, socket, sources};
 
 /// A VXLAN payload: an Ethernet frame for the device of node `number` with a
 /// UDP packet to port 7 of `to`, from a pod of the other node.
@@ -375,6 +375,49 @@ fn tcp_to_the_same_port_passes() {
         assert!(stream.is_ok(), "{address}: {stream:?}");
         drop(listener);
     }
+}
+
+/// A node masquerades flows to pods of others, one of 64,000 with this source port. The answer
+/// to it is no VXLAN, nor is what a pod sends with another VNI.
+#[test]
+fn answers_to_a_flow_that_a_node_has_masqueraded_pass() {
+    let w = wires();
+    for (family, cidr, gateway, source, server) in [
+        (
+            "ip",
+            "10.244.1.0/24",
+            "192.0.2.1",
+            "192.0.2.2",
+            "10.244.1.5:7",
+        ),
+        (
+            "ip6",
+            "fd00:0:0:1::/64",
+            "2001:db8::1",
+            "[2001:db8::2]",
+            "[fd00:0:0:1::5]:7",
+        ),
+    ] {
+        w.peer.sh(format!(
+            "ip route replace {cidr} via {gateway}
+             nft 'table {family} t {{ chain c {{ type nat hook postrouting priority 100; \
+                udp dport 7 snat to {source}:8472; }}; }}'"
+        ));
+        let pod = Server::new(&w.pod, server);
+        let client = socket(&w.peer, &format!("{source}:0"));
+        client.send_to(b"question", server).unwrap();
+        let (_, from) = pod.next();
+        assert_eq!(from.port(), 8472);
+        pod.answer("answer", from);
+        let mut buffer = [0; 16];
+        let (length, _) = receive(&client, &mut buffer);
+        assert_eq!(&buffer[..length], b"answer");
+    }
+    let forged = |vni| forged(vni, 2, Ipv4Addr::new(10, 244, 2, 5), "x");
+    send(&w.pod, "10.244.1.5:0", "192.0.2.2:8472", forged(2));
+    assert_eq!(w.dropped("VXLAN forwarded to a node"), 0);
+    send(&w.pod, "10.244.1.5:0", "192.0.2.2:8472", forged(1));
+    assert_eq!(w.dropped("VXLAN forwarded to a node"), 1);
 }
 
 /// A header must not hide in fragments: one packet is counted, not several.
