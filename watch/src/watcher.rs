@@ -65,6 +65,10 @@ const STEADY: Duration = Duration::from_secs(10);
 /// the maximum, plus a random time of at most the same length.
 const MIN_PAUSE: Duration = Duration::from_millis(250);
 pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(15);
+/// Maximum pause, its random part included, after the server has ended a watch in order or
+/// said that its version has expired: it works, so what follows an outage does not wait as
+/// long as the outage has let the pauses grow.
+pub(crate) const MAX_ANSWERED_PAUSE: Duration = Duration::from_secs(5);
 
 /// How often a page of a list is asked for once more before the list is given up.
 const PAGE_RETRIES: usize = 4;
@@ -188,6 +192,17 @@ impl From<Failure> for AttemptError {
     }
 }
 
+/// The pause after an attempt, where it would be `own` if the server were not heard of.
+pub(crate) fn pause_after(failure: Option<&Failure>, own: Duration) -> Duration {
+    match failure {
+        None | Some(Failure::Expired) => {
+            // Those that have waited for the same server must not list at the same moment.
+            own.min(MAX_ANSWERED_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0))
+        }
+        Some(failure) => failure.pause(own),
+    }
+}
+
 impl<K: Kind> Session<K> {
     /// Lists and watches until the receiver of the events is closed.
     async fn run(
@@ -232,7 +247,7 @@ impl<K: Kind> Session<K> {
             }
             // `without_max_times` makes the pauses endless.
             let own = pause.next().unwrap_or(MAX_PAUSE);
-            tokio::time::sleep(failure.map_or(own, |failure| failure.pause(own))).await;
+            tokio::time::sleep(pause_after(failure.as_ref(), own)).await;
         }
     }
 

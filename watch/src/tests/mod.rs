@@ -32,6 +32,7 @@ use tweed_core::object::{Loss, ObjectKey};
 
 use super::*;
 use crate::client::{Access, ApiClient, Failure};
+use crate::watcher::pause_after;
 use kinds::for_each_kind;
 use kinds::{TestKind, VALUE};
 use message::Message;
@@ -282,6 +283,23 @@ fn watch_from<K: Kind>(version: &str) -> String {
 /// The request of the first page of a list.
 fn first_page<K: Kind>() -> String {
     format!("{}?&limit=250", K::PATH)
+}
+
+/// After an outage the server says that the version has expired: what has changed is known
+/// soon, and not at the same moment by all nodes.
+#[test]
+fn pauses_after_an_answer_are_short_whatever_was_before() {
+    let max = crate::watcher::MAX_ANSWERED_PAUSE;
+    for failure in [None, Some(&Failure::Expired)] {
+        let pauses = [Duration::from_secs(30); 100].map(|own| pause_after(failure, own));
+        assert!(pauses.iter().all(|one| (max / 2..=max).contains(one)));
+        assert_ne!(pauses.iter().min(), pauses.iter().max());
+        let short = Duration::from_millis(300);
+        assert_eq!(pause_after(failure, short), short);
+    }
+    let away = Failure::garbage("https://server", &"not JSON");
+    let long = Duration::from_secs(30);
+    assert_eq!(pause_after(Some(&away), long), long);
 }
 
 #[test]
