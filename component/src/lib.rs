@@ -6,12 +6,14 @@
 //! ```
 //!
 //! - [`store`] holds the objects of one kind, whichever it is.
+//! - [`schema`] makes of one row for each set what is desired, and the changes of it.
 //! - [`step`] is what a planner says after each change of its inputs.
 //! - [`progress`] is the only answer to "does the kernel hold the plan?".
 //! - [`explain`] is what people ask, and what every component answers.
 
 pub mod explain;
 pub mod progress;
+pub mod schema;
 pub mod step;
 pub mod store;
 

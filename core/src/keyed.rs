@@ -148,6 +148,8 @@ pub trait Keyed {
     /// What an entry has beside its key; `()` for a set.
     type Value: PartialEq + Clone;
 
+    /// How many entries there are.
+    fn len(&self) -> usize;
     /// The entries by ascending key.
     fn entries(&self) -> impl Iterator<Item = (&Self::Key, &Self::Value)>;
     /// The value under `key`.
@@ -161,6 +163,10 @@ pub trait Keyed {
 impl<K: Ord + Clone, V: PartialEq + Clone> Keyed for BTreeMap<K, V> {
     type Key = K;
     type Value = V;
+
+    fn len(&self) -> usize {
+        self.len()
+    }
 
     fn entries(&self) -> impl Iterator<Item = (&K, &V)> {
         self.iter()
@@ -182,6 +188,10 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Keyed for BTreeMap<K, V> {
 impl<K: Ord + Clone> Keyed for BTreeSet<K> {
     type Key = K;
     type Value = ();
+
+    fn len(&self) -> usize {
+        self.len()
+    }
 
     fn entries(&self) -> impl Iterator<Item = (&K, &())> {
         self.iter().map(|key| (key, &()))

@@ -35,7 +35,7 @@ impl Field {
     /// planner's maps, with `opt-level = "s"` and LTO, the tags of `last` are not written. Keys that
     /// are equal then differ, and whoever matches on `last` jumps to nowhere.
     #[inline(never)]
-    fn new(first: Value, last: Value) -> Self {
+    pub(crate) fn new(first: Value, last: Value) -> Self {
         Self { first, last }
     }
 }

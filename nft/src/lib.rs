@@ -22,7 +22,6 @@ mod baseline;
 mod codec;
 mod connection;
 pub mod element;
-mod encode;
 mod error;
 mod joint;
 pub mod keeper;
@@ -32,6 +31,7 @@ pub mod overlay;
 pub mod policy;
 mod present;
 pub mod provider;
+mod schema;
 // One piece for the tests of all crates.
 #[cfg(test)]
 #[path = "../../core/tests/common/script.rs"]

@@ -9,6 +9,14 @@ use crate::table::{Chain, Hook};
 /// Both families, in the order in which the tables name them.
 pub(crate) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
+/// The digit of a family at the end of a name.
+pub(crate) fn digit(family: Family) -> char {
+    match family {
+        Family::V4 => '4',
+        Family::V6 => '6',
+    }
+}
+
 /// A chain that packets enter by themselves.
 pub(crate) fn base(
     name: &'static str,

@@ -1,6 +1,16 @@
 //! Tables of desired elements that write down what changes in them.
 
+use tweed_component::schema::Sets;
 use tweed_core::keyed::{Delta as KeyedDelta, Keyed};
+
+/// What should be, with the change that led to it.
+#[derive(Debug, Default)]
+pub struct Tables<D: Sets> {
+    /// What should be.
+    pub desired: D,
+    /// What has changed; not written down while everything is new.
+    pub delta: Option<D::Delta>,
+}
 
 /// Puts a value under a key, or nothing, and writes the change down.
 pub fn put<M: Keyed>(

@@ -8,6 +8,9 @@ mod sets;
 mod steps;
 mod table;
 
+use tweed_planner::policy::Desired;
+
+use crate::schema;
 use crate::table::{Set, Skeleton};
 use crate::tables::POLICY_TABLE;
 pub use table::PolicyTable;
@@ -38,14 +41,11 @@ fn skeleton(log: bool) -> Skeleton {
     )
 }
 
-/// The declarations of the sets and maps that the planner provides.
-fn provided() -> impl Iterator<Item = Set> {
-    sets::all().map(sets::PolicySet::declaration)
-}
-
 /// The declarations of all sets and maps.
 fn declarations() -> Vec<Set> {
-    provided().chain([generation::entry()]).collect()
+    schema::declarations::<Desired>()
+        .chain([generation::entry()])
+        .collect()
 }
 
 #[cfg(test)]

@@ -19,13 +19,14 @@ use tweed_planner::policy::desired::{Delta, Desired};
 use super::generation::{self, ENTRY, Generation};
 use super::marks::Marks;
 use super::steps::Steps;
-use super::{Dropped, FORMAT, declarations, provided, rules, sets, skeleton};
+use super::{Dropped, FORMAT, declarations, rules, skeleton};
 use crate::connection::Connection;
 use crate::element::{Change, Contents};
 use crate::error::Error;
 use crate::keeper::{Keeper, Outcome};
 use crate::observe;
 use crate::provider::Provider;
+use crate::schema;
 use crate::table::Skeleton;
 use crate::tables::{POLICY_TABLE, TABLE, Table, chunks};
 
@@ -149,7 +150,7 @@ impl PolicyTable {
         let changes = if self.keeper.knows_provided() {
             Vec::new()
         } else {
-            match self.keeper.compare(nft, provided(), desired)? {
+            match self.keeper.compare(nft, schema::declarations::<Desired>(), desired)? {
                 Some(changes) => changes,
                 None => return self.renew(nft, skeleton, desired, current),
             }
@@ -193,7 +194,7 @@ impl PolicyTable {
         desired: &Desired,
     ) -> Result<Outcome, Error> {
         let declarations = declarations();
-        let Some(changes) = self.keeper.compare(nft, provided(), desired)? else {
+        let Some(changes) = self.keeper.compare(nft, schema::declarations::<Desired>(), desired)? else {
             return self.renew(nft, skeleton, desired, Generation::FIRST);
         };
         let mut outcome = self.keeper.outcome_of(&changes);
@@ -259,7 +260,7 @@ impl PolicyTable {
             before,
             mut at_once,
             after,
-        } = Steps::of(sets::changes(delta));
+        } = Steps::of(schema::changes::<Desired>(delta));
         let mut generation = current;
         if delta.takes_away {
             generation = self.next(current)?;

@@ -8,9 +8,10 @@ use tweed_planner::policy::desired::{
 
 use super::generation::Generation;
 use super::steps::Steps;
-use super::{sets, skeleton};
+use super::skeleton;
 use crate::element::{self, Change, Contents, Elements, apply};
 use crate::provider::Provider;
+use crate::schema::{self, Schema as _};
 
 #[path = "../../tests/nft/policy/delta.rs"]
 mod delta;
@@ -129,7 +130,7 @@ fn desired() -> impl Strategy<Value = Desired> {
 }
 
 fn contents(desired: &Desired) -> Contents {
-    let names = sets::all().map(sets::PolicySet::name);
+    let names = Desired::sets().map(|set| set.name());
     let elements = |name: &String| Provider::elements(desired, name).collect();
     names.map(|name| (name.clone(), elements(&name))).collect()
 }
@@ -149,7 +150,7 @@ fn a_large_change_is_written_in_parts_around_what_packets_see() {
         desired.pairs.ingress.insert((address, 1), profile);
         desired
     };
-    let small = Steps::of(sets::changes(&delta::delta(
+    let small = Steps::of(schema::changes::<Desired>(&delta::delta(
         &wide(0, 10),
         &wide(1, 10),
         true,
@@ -158,7 +159,7 @@ fn a_large_change_is_written_in_parts_around_what_packets_see() {
     assert_eq!(small.at_once.len(), 2);
 
     let (old, new) = (wide(0, 30_000), wide(1, 50_000));
-    let large = Steps::of(sets::changes(&delta::delta(&old, &new, true)));
+    let large = Steps::of(schema::changes::<Desired>(&delta::delta(&old, &new, true)));
     let mut after = contents(&old);
     let counts = |changes: &[Change]| -> Vec<usize> {
         let each = changes.chunks(1);
@@ -185,13 +186,13 @@ proptest! {
     #[test]
     fn a_delta_makes_the_new_elements_of_the_old_ones(old in desired(), new in desired()) {
         let mut after = contents(&old);
-        apply(&mut after, &sets::changes(&delta::delta(&old, &new, false)));
+        apply(&mut after, &schema::changes::<Desired>(&delta::delta(&old, &new, false)));
         prop_assert_eq!(after, contents(&new));
     }
 
     #[test]
     fn elements_are_provided_by_ascending_key(desired in desired()) {
-        for set in sets::all() {
+        for set in Desired::sets() {
             let keys: Vec<_> = Provider::elements(&desired, &set.name()).map(|(key, _)| key).collect();
             prop_assert!(keys.is_sorted());
         }

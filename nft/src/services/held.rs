@@ -7,12 +7,11 @@ use tweed_netlink::nf::Socket;
 use tweed_netlink::nf::object::SET_NAME;
 use tweed_planner::services::desired::{Desired, Tracked};
 
-use super::elements::key_of;
-use super::sets::{ServiceSet, all};
+use super::sets::{FRONTEND, NODE_PORT, PARTS};
 use crate::element::{Data, Key};
 use crate::error::Error;
 use crate::observe;
-use crate::provider::Provider as _;
+use crate::schema::{PlannedSet, Schema};
 use crate::tables::SERVICES_TABLE;
 
 /// Maximum number of elements that are read: some milliseconds.
@@ -51,22 +50,22 @@ pub struct Difference {
 pub fn held(part: &Desired, frontends: &[Tracked]) -> Result<Option<Held>, Error> {
     let mut socket = Socket::open()?;
     let sets = SERVICES_TABLE.sets(&mut socket)?;
-    let parts = ServiceSet::Parts.name();
+    let parts = PARTS.of(None).name();
     if !sets.iter().any(|set| set.text(SET_NAME) == Some(&parts)) {
         return Ok(None);
     }
     let mut held = Held::default();
     // From where a flow begins, so that what is left unread is at the end of its way.
-    let sets: Vec<ServiceSet> = all().collect();
+    let sets: Vec<PlannedSet<Desired>> = Desired::sets().collect();
     for set in sets.into_iter().rev() {
         let declaration = set.declaration();
         if declaration.interval {
             continue;
         }
-        let planned = part.elements(&declaration.name);
+        let planned = set.elements(part);
         let mut wanted: BTreeMap<Key, Option<Option<Box<Data>>>> =
             planned.map(|(key, data)| (key, Some(data))).collect();
-        for key in frontends.iter().filter_map(|at| key_of(set, at)) {
+        for key in frontends.iter().filter_map(|at| key_of(&set, at)) {
             wanted.entry(key).or_default();
         }
         for (key, planned) in wanted {
@@ -87,6 +86,14 @@ pub fn held(part: &Desired, frontends: &[Tracked]) -> Result<Option<Held>, Error
         }
     }
     Ok(Some(held))
+}
+
+/// The key of a frontend in one of the sets and maps that have such keys.
+fn key_of(set: &PlannedSet<Desired>, at: &Tracked) -> Option<Key> {
+    match at {
+        Tracked::Address(at) => set.key_of(&FRONTEND, at),
+        Tracked::NodePort(at) => set.key_of(&NODE_PORT, at),
+    }
 }
 
 fn text(data: Option<Box<Data>>) -> String {

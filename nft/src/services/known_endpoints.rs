@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 
 use tweed_core::family::Family;
-use tweed_planner::services::desired::{Endpoint, MAX_SLOTS, Number};
+use tweed_planner::services::desired::{Desired, Endpoint, MAX_SLOTS, Number};
 
-use super::elements::{number, slot};
 use super::known_numbers::endpoint;
-use super::sets::{LEADS, ServiceSet};
+use super::sets::{ENDPOINTS, LEADS, MEMBER_SLOTS, PARTS, SLOT, SLOTS};
 use crate::element::{Data, Key};
 use crate::error::Error;
+use crate::schema::{NUMBER, PlannedSet};
 use crate::table::Set;
 use crate::value::Value;
 
@@ -21,13 +21,13 @@ pub(super) fn read(
     group: Number,
     mut element: impl FnMut(&Set, &Key) -> Result<Option<Box<Data>>, Error>,
 ) -> Result<BTreeSet<Endpoint>, Error> {
-    let mut get = |map: ServiceSet, key: &Key| -> Result<Option<Vec<Value>>, Error> {
+    let mut get = |map: PlannedSet<Desired>, key: &Key| -> Result<Option<Vec<Value>>, Error> {
         let data = element(&map.declaration(), key)?;
         Ok(data.and_then(|data| data.values().map(<[Value]>::to_vec)))
     };
     let mut groups = Vec::new();
     for index in 0..MAX_SLOTS {
-        let part = get(ServiceSet::Parts, &slot(&(group, index)))?;
+        let part = get(PARTS.of(None), &(SLOT.key)(&(group, index)))?;
         let Some([Value::Class(part)]) = part.as_deref() else {
             break;
         };
@@ -39,14 +39,14 @@ pub(super) fn read(
     let mut endpoints = BTreeSet::new();
     for group in groups {
         for index in 0..MAX_SLOTS {
-            let key = slot(&(group, index));
-            let mut found = get(ServiceSet::Slots(family), &key)?;
+            let key = (SLOT.key)(&(group, index));
+            let mut found = get(SLOTS.of(family), &key)?;
             if found.is_none() {
-                let member = get(ServiceSet::MemberSlots, &key)?;
+                let member = get(MEMBER_SLOTS.of(None), &key)?;
                 let Some([Value::Class(member)]) = member.as_deref() else {
                     break;
                 };
-                found = get(ServiceSet::Endpoints(family), &number(*member))?;
+                found = get(ENDPOINTS.of(family), &(NUMBER.key)(member))?;
             }
             endpoints.extend(found.as_deref().and_then(endpoint));
         }

@@ -1,15 +1,21 @@
 //! What numbers mean in the kernel, out of the elements of an earlier run: the other
-//! direction of [`super::elements`]. Pure but for the reading itself.
+//! direction of [`super::sets`]. Pure but for the reading itself.
 
 use std::collections::BTreeMap;
 
 use tweed_core::family::Family;
 use tweed_planner::services::KnownNumbers;
-use tweed_planner::services::desired::{Endpoint, Frontend, NodePort, Number, Span, Tracked};
+use tweed_planner::services::desired::{
+    Desired, Endpoint, Frontend, NodePort, Number, Span, Tracked,
+};
 
-use super::sets::{At, DROP, LEADS, REJECT, Says, ServiceSet};
+use super::sets::{
+    ALLOWED, DROP, ENDPOINTS, LEADS, LIMITS, MEMBER_SLOTS, NODE_PORT_TARGETS, PARTS, REJECT, SLOTS,
+    TARGETS,
+};
 use crate::element::{Elements, Key};
 use crate::error::Error;
+use crate::schema::PlannedSet;
 use crate::table::Set;
 use crate::value::Value;
 use crate::words::FAMILIES;
@@ -19,19 +25,19 @@ pub(super) fn read(
     mut elements: impl FnMut(&Set) -> Result<Option<Elements>, Error>,
 ) -> Result<KnownNumbers, Error> {
     let mut known = KnownNumbers::default();
-    let mut each = |set: ServiceSet| -> Result<Elements, Error> {
+    let mut each = |set: PlannedSet<Desired>| -> Result<Elements, Error> {
         Ok(elements(&set.declaration())?.unwrap_or_default())
     };
     for family in FAMILIES {
-        for at in [At::Address, At::Node] {
-            let targets = each(ServiceSet::Frontends(at, Says::Target, family))?;
+        for row in [&TARGETS, &NODE_PORT_TARGETS] {
+            let targets = each(row.of(family))?;
             let groups = targets.iter().filter_map(|(key, data)| {
                 let group = group(data.as_deref()?.values()?)? & !LEADS;
                 Some((frontend(family, key)?, group))
             });
             known.groups.extend(groups);
         }
-        let endpoints = each(ServiceSet::Endpoints(family))?;
+        let endpoints = each(ENDPOINTS.of(family))?;
         let endpoints = endpoints.iter().filter_map(|(key, data)| {
             let number = match fields(key)[..] {
                 [Value::Class(number)] => number,
@@ -40,23 +46,23 @@ pub(super) fn read(
             Some((number, endpoint(data.as_deref()?.values()?)?))
         });
         known.endpoints.extend(endpoints);
-        let slots = each(ServiceSet::Slots(family))?;
+        let slots = each(SLOTS.of(family))?;
         let slots = slots
             .iter()
             .filter_map(|(key, data)| Some((slot(key)?, endpoint(data.as_deref()?.values()?)?)));
         known.slots.endpoints.extend(slots);
-        let limits = each(ServiceSet::Limits(family))?;
+        let limits = each(LIMITS.of(family))?;
         let limits = limits.values().filter_map(|data| {
             let number = group(data.as_deref()?.values()?)?;
             Some(((family, number), Vec::new()))
         });
         known.limits.extend(limits);
-        let allowed = each(ServiceSet::Allowed(family))?;
+        let allowed = each(ALLOWED.of(family))?;
         for (number, span) in allowed.keys().filter_map(allowed_span) {
             known.limits.entry((family, number)).or_default().push(span);
         }
     }
-    let mut numbers = |set: ServiceSet, mask: Number| -> Result<BTreeMap<_, _>, Error> {
+    let mut numbers = |set: PlannedSet<Desired>, mask: Number| -> Result<BTreeMap<_, _>, Error> {
         let slots = each(set)?;
         let slots = slots.iter().filter_map(|(key, data)| {
             let number = group(data.as_deref()?.values()?)?;
@@ -64,8 +70,8 @@ pub(super) fn read(
         });
         Ok(slots.collect())
     };
-    known.slots.members = numbers(ServiceSet::MemberSlots, Number::MAX)?;
-    known.slots.parts = numbers(ServiceSet::Parts, !LEADS)?;
+    known.slots.members = numbers(MEMBER_SLOTS.of(None), Number::MAX)?;
+    known.slots.parts = numbers(PARTS.of(None), !LEADS)?;
     Ok(known)
 }
 

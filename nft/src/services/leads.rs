@@ -10,6 +10,7 @@ use super::rules::{
 };
 use super::sets::{DROP, LEADS, OF_PARTS, REJECT};
 use crate::element::{Contents, Data, Elements};
+use crate::schema::NUMBER;
 use crate::table::{DataType, KeptBy, Set};
 use crate::value::Type;
 
@@ -52,6 +53,6 @@ pub(super) fn contents() -> Contents {
 fn elements(leads: impl Iterator<Item = (Number, Verdict)>) -> Elements {
     let data = |verdict| Some(Box::new(Data::Verdict(verdict)));
     leads
-        .map(|(leads, verdict)| (super::elements::number(leads), data(verdict)))
+        .map(|(leads, verdict)| ((NUMBER.key)(&leads), data(verdict)))
         .collect()
 }

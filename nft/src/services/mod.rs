@@ -1,9 +1,7 @@
 //! The table of Services, `inet tweed-services`: which sets, maps and chains it has
-//! ([`sets`], [`rules`]), what the sets hold ([`elements`]), and how it is kept
-//! ([`ServicesTable`]).
+//! ([`sets`], [`rules`]), and how it is kept ([`ServicesTable`]).
 
 mod clients;
-mod elements;
 mod held;
 mod known_endpoints;
 mod known_numbers;
@@ -20,6 +18,7 @@ use tweed_planner::services::desired::Desired;
 pub use held::{Difference, Held, held};
 pub use table::ServicesTable;
 
+use crate::schema;
 use crate::table::{Set, Skeleton};
 use crate::tables::SERVICES_TABLE;
 use crate::words::FAMILIES;
@@ -72,15 +71,10 @@ fn skeleton(timeouts: &BTreeSet<u32>) -> Skeleton {
     Skeleton::new(SERVICES_TABLE, FORMAT, declarations(), counters, chains)
 }
 
-/// The declarations of the sets and maps that the planner provides.
-fn provided() -> impl Iterator<Item = Set> {
-    sets::all().map(sets::ServiceSet::declaration)
-}
-
 /// The declarations of all sets and maps.
 fn declarations() -> Vec<Set> {
     let others = FAMILIES.map(sets::clients).into_iter();
-    provided()
+    schema::declarations::<Desired>()
         .chain(others)
         .chain(leads::declarations())
         .collect()

@@ -1,14 +1,22 @@
-//! The sets and maps of Services: their names and declarations. Pure.
-//!
-//! As those of policy, none that the planner provides has a declared `size`.
+//! The sets and maps of Services that the planner provides. Pure.
 
 use tweed_core::family::Family;
-use tweed_planner::services::desired::{GROUP_DISTANCE, Masquerade, Number, SCOPES, Scope};
+use tweed_netlink::nf::verdict::Verdict;
+use tweed_planner::services::desired::{
+    Desired, Endpoint, FIRST_AFFINITY, Frontend, GROUP_DISTANCE, Group, Holds, Masquerade,
+    NodePort, Number, Part, Scope, Span, Target,
+};
 
-use crate::encode::digit;
+use super::is_other;
+use super::rules::{affinity_chain, draw_chain, split_chain};
+use crate::element::{Data, Field};
+use crate::schema::{
+    ADDRESS, Keys, NUMBER, PlannedSet, Row, SPAN, Schema, TWICE, VERDICT, Values, class, number,
+    row,
+};
 use crate::table::{DataType, KeptBy, Set};
-use crate::value::Type;
-use crate::words::FAMILIES;
+use crate::value::{Type, Value};
+use crate::words::digit;
 
 /// The lowest bits of a number that leads on, in which rules look up where to. Below the
 /// number of a group without affinity or a part they have how many slots it has; below one
@@ -25,112 +33,192 @@ pub(super) const DROP: Number = 0x6fff_fff1;
 /// kernel's memory. A client beyond them gets another endpoint with each connection.
 const CLIENTS: u32 = 500_000;
 
-/// Where a frontend is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum At {
-    /// At the address of a Service.
-    Address,
-    /// At the addresses of this node.
-    Node,
+/// All rows, in the order of a first load: what a flow finds leads to nothing that is not there
+/// yet, and nothing is refused before all that passes is known.
+static ROWS: [&Row<Desired>; 27] = [
+    &LOCAL_CIDRS,
+    &row!("service_pods", pod_networks, SPAN),
+    &row!("service_hairpin", hairpin, TWICE),
+    &ENDPOINTS,
+    &SLOTS,
+    &row!("service_members_cluster", members.cluster, NUMBER),
+    &row!("service_members_local", members.local, NUMBER),
+    &MEMBER_SLOTS,
+    &PARTS,
+    &row!("service_affinity_groups", groups, NUMBER, AFFINITY_GROUP),
+    &TIMEOUTS,
+    &OPEN_TO_NODE,
+    &ALLOWED,
+    &LIMITS,
+    &row!("service_node_port_exceptions", node_port_exceptions, ADDRESS),
+    &row!("service_node_port_networks", node_port_networks, SPAN),
+    &row!("service_addresses_masqueraded", addresses.masquerade, FRONTEND, masqueraded()),
+    &row!("service_addresses_kept", addresses.masquerade, FRONTEND, kept()),
+    &row!("service_targets_outside", addresses.outside, FRONTEND, target()),
+    &TARGETS,
+    &row!("service_node_ports_masqueraded", node_ports.masquerade, NODE_PORT, masqueraded()),
+    &row!("service_node_ports_kept", node_ports.masquerade, NODE_PORT, kept()),
+    &row!("service_node_port_targets_outside", node_ports.outside, NODE_PORT, target()),
+    &NODE_PORT_TARGETS,
+    &row!("service_foreign", foreign, ADDRESS),
+    &row!("service_cluster_ips", cluster_ips, ADDRESS),
+    &row!("service_networks", service_networks, SPAN),
+];
+
+// Those of which the agent reads what they hold, or decides when they are written.
+pub(super) static LOCAL_CIDRS: Row<Desired> = row!("local_cidrs", local_cidrs, SPAN);
+pub(super) static ENDPOINTS: Row<Desired> = row!("service_endpoints", endpoints, NUMBER, endpoint());
+pub(super) static SLOTS: Row<Desired> = row!("service_slots", slots, SLOT, endpoint());
+pub(super) static MEMBER_SLOTS: Row<Desired> =
+    row!("service_member_slots", member_slots, SLOT, number());
+pub(super) static PARTS: Row<Desired> = row!("service_parts", parts, SLOT, PART);
+/// The groups whose clients are remembered for another time than the default.
+pub(super) static TIMEOUTS: Row<Desired> = row!("service_timeouts", affinities, NUMBER, TIMEOUT);
+pub(super) static OPEN_TO_NODE: Row<Desired> = row!("service_open_to_node", open_to_node, NUMBER);
+pub(super) static ALLOWED: Row<Desired> = row!("service_allowed", allowed, LIMITED);
+pub(super) static LIMITS: Row<Desired> = row!("service_limits", limits, FRONTEND, number());
+pub(super) static TARGETS: Row<Desired> =
+    row!("service_targets", addresses.targets, FRONTEND, target());
+pub(super) static NODE_PORT_TARGETS: Row<Desired> =
+    row!("service_node_port_targets", node_ports.targets, NODE_PORT, target());
+
+impl Schema for Desired {
+    const KEPT_BY: KeptBy = KeptBy::Provider;
+
+    /// Those of both families beside each other.
+    fn sets() -> impl Iterator<Item = PlannedSet<Self>> {
+        ROWS.into_iter().flat_map(Row::sets)
+    }
 }
 
-/// What is said of a frontend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Says {
-    Target,
-    TargetOutside,
-    Masquerade(Masquerade),
+pub(super) const FRONTEND: Keys<Frontend> = Keys {
+    types: &[Type::Ipv4, Type::Protocol, Type::Port],
+    interval: false,
+    family: Some(|at| Family::of(at.address)),
+    key: |at| {
+        let fields = [
+            Value::Address(at.address),
+            Value::Protocol(at.protocol),
+            Value::Port(at.port),
+        ];
+        fields.into_iter().map(Field::from).collect()
+    },
+};
+
+pub(super) const NODE_PORT: Keys<NodePort> = Keys {
+    types: &[Type::Protocol, Type::Port],
+    interval: false,
+    family: Some(|at| at.family),
+    key: |at| {
+        let fields = [Value::Protocol(at.protocol), Value::Port(at.port)];
+        fields.into_iter().map(Field::from).collect()
+    },
+};
+
+pub(super) const SLOT: Keys<(Number, u8)> = Keys {
+    types: &[Type::Class, Type::Index],
+    interval: false,
+    family: None,
+    key: |(group, index)| {
+        let fields = [Value::Class(*group), Value::Index((*index).into())];
+        fields.into_iter().map(Field::from).collect()
+    },
+};
+
+/// A limit and who passes it.
+const LIMITED: Keys<(Number, Span)> = Keys {
+    types: &[Type::Class, Type::Ipv4],
+    interval: true,
+    family: Some(|(_, sources)| Family::of(sources.first)),
+    key: |(limit, sources)| {
+        let sources = Field::span(sources.first, sources.last);
+        [Value::Class(*limit).into(), sources].into_iter().collect()
+    },
+};
+
+const fn target<K>() -> Values<K, Target> {
+    Values {
+        types: Some(&[Type::Class]),
+        family: None,
+        data: |_, target| {
+            let number = match *target {
+                Target::Group(group, shape) => group | leads(shape),
+                Target::Affinity(group) => group,
+                Target::Reject => REJECT,
+                Target::Drop => DROP,
+            };
+            Some(class(number))
+        },
+    }
 }
 
-/// What addresses or networks are listed for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum List {
-    NodePortNetworks,
-    NodePortExceptions,
-    ClusterIps,
-    Networks,
-    Foreign,
-    Pods,
-    /// The pod CIDRs of this node.
-    LocalCidrs,
-    Hairpin,
+/// What stands below the number of a group without affinity.
+fn leads(shape: Group) -> Number {
+    let slots = Number::from(shape.slots);
+    match shape.holds {
+        Holds::Endpoints | Holds::Members => slots,
+        Holds::Parts => slots | OF_PARTS,
+    }
 }
 
-/// A set or map that the planner provides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ServiceSet {
-    Frontends(At, Says, Family),
-    Addresses(List, Family),
-    AffinityGroups,
-    /// The groups whose clients are remembered for another time than the default.
-    Timeouts,
-    Slots(Family),
-    MemberSlots,
-    Parts,
-    Endpoints(Family),
-    Members(Scope),
-    Limits(Family),
-    Allowed(Family),
-    OpenToNode,
+const fn endpoint<K>() -> Values<K, Endpoint> {
+    Values {
+        types: Some(&[Type::Ipv4, Type::NewPort]),
+        family: Some(|endpoint| Family::of(endpoint.address)),
+        data: |_, endpoint| {
+            let values = [Value::Address(endpoint.address), Value::Port(endpoint.port)];
+            Some(Some(Box::new(Data::Values(values.into()))))
+        },
+    }
 }
 
-use ServiceSet::{Addresses, Frontends};
+const PART: Values<(Number, u8), Part> = Values {
+    types: Some(&[Type::Class]),
+    family: None,
+    data: |_, part| Some(class(part.group | Number::from(part.slots))),
+};
 
-/// The sets of a family that have to be there before groups are.
-fn before_groups(family: Family) -> [ServiceSet; 5] {
-    [
-        Addresses(List::LocalCidrs, family),
-        Addresses(List::Pods, family),
-        Addresses(List::Hairpin, family),
-        ServiceSet::Endpoints(family),
-        ServiceSet::Slots(family),
-    ]
+const AFFINITY_GROUP: Values<Number, Group> = Values {
+    types: VERDICT,
+    family: None,
+    data: |group, shape| {
+        let leads = match shape.holds {
+            Holds::Endpoints | Holds::Members => Verdict::Goto(draw_chain(shape.slots)),
+            Holds::Parts => Verdict::Jump(split_chain(shape.slots)),
+        };
+        (*group >= FIRST_AFFINITY).then(|| verdict(leads))
+    },
+};
+
+const TIMEOUT: Values<Number, u32> = Values {
+    types: VERDICT,
+    family: None,
+    data: |group, timeout| {
+        let chain = affinity_chain(Scope::of(*group), *timeout);
+        is_other(timeout).then(|| verdict(Verdict::Goto(chain)))
+    },
+};
+
+fn verdict(verdict: Verdict) -> Option<Box<Data>> {
+    Some(Box::new(Data::Verdict(verdict)))
 }
 
-/// The sets of a family that lead to groups, and then those by which flows are refused.
-fn after_groups(family: Family) -> [ServiceSet; 15] {
-    [
-        ServiceSet::Allowed(family),
-        ServiceSet::Limits(family),
-        Addresses(List::NodePortExceptions, family),
-        Addresses(List::NodePortNetworks, family),
-        Frontends(At::Address, Says::Masquerade(Masquerade::All), family),
-        Frontends(At::Address, Says::Masquerade(Masquerade::OwnNode), family),
-        Frontends(At::Address, Says::TargetOutside, family),
-        Frontends(At::Address, Says::Target, family),
-        Frontends(At::Node, Says::Masquerade(Masquerade::All), family),
-        Frontends(At::Node, Says::Masquerade(Masquerade::OwnNode), family),
-        Frontends(At::Node, Says::TargetOutside, family),
-        Frontends(At::Node, Says::Target, family),
-        Addresses(List::Foreign, family),
-        Addresses(List::ClusterIps, family),
-        Addresses(List::Networks, family),
-    ]
+/// Frontends of which all flows are masqueraded.
+const fn masqueraded<K>() -> Values<K, Masquerade> {
+    Values {
+        types: None,
+        family: None,
+        data: |_, masquerade| (*masquerade == Masquerade::All).then_some(None),
+    }
 }
 
-/// The sets of both families, those of one purpose beside each other.
-fn of_both<const N: usize>(
-    of: impl Fn(Family) -> [ServiceSet; N],
-) -> impl Iterator<Item = ServiceSet> {
-    let [one, other] = FAMILIES.map(of);
-    one.into_iter().zip(other).flat_map(<[ServiceSet; 2]>::from)
+/// Frontends whose clients keep their addresses.
+const fn kept<K>() -> Values<K, Masquerade> {
+    Values {
+        data: |_, masquerade| (*masquerade == Masquerade::OwnNode).then_some(None),
+        ..masqueraded()
+    }
 }
-
-/// All of them, in the order of a first load: what a flow finds leads to nothing that is
-/// not there yet, and nothing is refused before all that passes is known.
-pub(super) fn all() -> impl Iterator<Item = ServiceSet> {
-    of_both(before_groups)
-        .chain(SCOPES.map(ServiceSet::Members))
-        .chain([
-            ServiceSet::MemberSlots,
-            ServiceSet::Parts,
-            ServiceSet::AffinityGroups,
-            ServiceSet::Timeouts,
-            ServiceSet::OpenToNode,
-        ])
-        .chain(of_both(after_groups))
-}
-
 /// The expression for what the clients of a family, by its digit, are known by: the first
 /// fields of the key of [`clients`].
 ///
@@ -159,116 +247,5 @@ pub(super) fn clients(family: Family) -> Set {
         data: Some(DataType::Values(vec![Type::Class])),
         interval: false,
         kept_by: KeptBy::Packets { size: CLIENTS },
-    }
-}
-
-fn address_type(family: Family) -> Type {
-    match family {
-        Family::V4 => Type::Ipv4,
-        Family::V6 => Type::Ipv6,
-    }
-}
-
-impl ServiceSet {
-    /// The name in the kernel.
-    pub(super) fn name(self) -> String {
-        let (name, family) = match self {
-            Self::Addresses(List::LocalCidrs, family) => {
-                return format!("local_cidrs{}", digit(family));
-            }
-            Self::Frontends(at, says, family) => (frontends(at, says), Some(family)),
-            Self::Addresses(list, family) => {
-                let name = match list {
-                    List::NodePortNetworks => "node_port_networks",
-                    List::NodePortExceptions => "node_port_exceptions",
-                    List::ClusterIps => "cluster_ips",
-                    List::Networks => "networks",
-                    List::Foreign => "foreign",
-                    List::Pods | List::LocalCidrs => "pods",
-                    List::Hairpin => "hairpin",
-                };
-                (name, Some(family))
-            }
-            Self::AffinityGroups => ("affinity_groups", None),
-            Self::Timeouts => ("timeouts", None),
-            Self::Slots(family) => ("slots", Some(family)),
-            Self::MemberSlots => ("member_slots", None),
-            Self::Parts => ("parts", None),
-            Self::Endpoints(family) => ("endpoints", Some(family)),
-            Self::Members(Scope::Cluster) => ("members_cluster", None),
-            Self::Members(Scope::Local) => ("members_local", None),
-            Self::Limits(family) => ("limits", Some(family)),
-            Self::Allowed(family) => ("allowed", Some(family)),
-            Self::OpenToNode => ("open_to_node", None),
-        };
-        let digit = family.map(|family| digit(family).to_string());
-        format!("service_{name}{}", digit.unwrap_or_default())
-    }
-
-    /// How the table declares it.
-    pub(super) fn declaration(self) -> Set {
-        let key = match self {
-            Self::Frontends(At::Node, ..) => vec![Type::Protocol, Type::Port],
-            Self::Frontends(At::Address, _, family) | Self::Limits(family) => {
-                vec![address_type(family), Type::Protocol, Type::Port]
-            }
-            Self::Addresses(List::Hairpin, family) => vec![address_type(family); 2],
-            Self::Addresses(_, family) => vec![address_type(family)],
-            Self::Allowed(family) => vec![Type::Class, address_type(family)],
-            Self::Slots(_) | Self::MemberSlots | Self::Parts => vec![Type::Class, Type::Index],
-            Self::AffinityGroups
-            | Self::Timeouts
-            | Self::Endpoints(_)
-            | Self::Members(_)
-            | Self::OpenToNode => vec![Type::Class],
-        };
-        let interval = match self {
-            Self::Addresses(list, _) => {
-                matches!(
-                    list,
-                    List::NodePortNetworks | List::Networks | List::Pods | List::LocalCidrs
-                )
-            }
-            _ => matches!(self, Self::Allowed(_)),
-        };
-        Set {
-            name: self.name(),
-            key,
-            data: self.data(),
-            interval,
-            kept_by: KeptBy::Provider,
-        }
-    }
-
-    /// What it gives for a key, if it is a map.
-    fn data(self) -> Option<DataType> {
-        match self {
-            Self::AffinityGroups | Self::Timeouts => Some(DataType::Verdict),
-            Self::Slots(family) | Self::Endpoints(family) => {
-                Some(DataType::Values(vec![address_type(family), Type::NewPort]))
-            }
-            Self::Frontends(_, Says::Target | Says::TargetOutside, _)
-            | Self::Limits(_)
-            | Self::MemberSlots
-            | Self::Parts => Some(DataType::Values(vec![Type::Class])),
-            Self::Frontends(_, Says::Masquerade(_), _)
-            | Self::Addresses(..)
-            | Self::Members(_)
-            | Self::Allowed(_)
-            | Self::OpenToNode => None,
-        }
-    }
-}
-
-fn frontends(at: At, says: Says) -> &'static str {
-    match (at, says) {
-        (At::Address, Says::Target) => "targets",
-        (At::Address, Says::TargetOutside) => "targets_outside",
-        (At::Address, Says::Masquerade(Masquerade::All)) => "addresses_masqueraded",
-        (At::Address, Says::Masquerade(Masquerade::OwnNode)) => "addresses_kept",
-        (At::Node, Says::Target) => "node_port_targets",
-        (At::Node, Says::TargetOutside) => "node_port_targets_outside",
-        (At::Node, Says::Masquerade(Masquerade::All)) => "node_ports_masqueraded",
-        (At::Node, Says::Masquerade(Masquerade::OwnNode)) => "node_ports_kept",
     }
 }

@@ -1,6 +1,6 @@
 //! Keeps the table of Services.
 //!
-//! - *What is only added* is written in chunks, in the order of [`sets::all`]: a first
+//! - *What is only added* is written in chunks, in the order of [`sets`]: a first
 //!   load. Before its last step a flow is left to whoever else translates it.
 //! - *Any other change*, whether the planner says it or a comparison finds it, is one
 //!   transaction: slots and groups fit each other only as a whole. Only who may use
@@ -25,10 +25,10 @@ use tweed_netlink::nf::object::TableKey;
 use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{Delta, Desired, Endpoint, Number};
 
-use super::sets::{self, List, ServiceSet};
+use super::sets::{self, ALLOWED, ENDPOINTS, LIMITS, LOCAL_CIDRS, OPEN_TO_NODE, PARTS, TIMEOUTS};
 use super::{
-    FORMAT, Refused, clients, declarations, elements, is_other, known_endpoints, known_numbers,
-    leads, provided, rules, skeleton, timeouts,
+    FORMAT, Refused, clients, declarations, is_other, known_endpoints, known_numbers, leads, rules,
+    skeleton, timeouts,
 };
 use crate::connection::Connection;
 use crate::element::{Change, Data, Element, Elements, ElementsDelta, Key};
@@ -36,6 +36,7 @@ use crate::error::Error;
 use crate::keeper::{Keeper, Outcome};
 use crate::observe;
 use crate::provider::Provider;
+use crate::schema;
 use crate::table::Skeleton;
 use crate::tables::{SERVICES_TABLE, TABLE, Table, chunks, has_set};
 use crate::value::Value;
@@ -121,7 +122,7 @@ impl ServicesTable {
     /// # Errors
     /// The kernel cannot be asked.
     pub fn is_there(&self, nft: &mut Connection) -> Result<bool, Error> {
-        has_set(nft, self.in_force, &ServiceSet::Parts.name())
+        has_set(nft, self.in_force, &PARTS.of(None).name())
     }
 
     /// Whether the kernel's table has a pod CIDR of this node, and so was made with a
@@ -131,7 +132,7 @@ impl ServicesTable {
     /// The kernel cannot be asked.
     pub fn has_local_cidrs(&self, nft: &mut Connection) -> Result<bool, Error> {
         for family in FAMILIES {
-            let set = ServiceSet::Addresses(List::LocalCidrs, family).declaration();
+            let set = LOCAL_CIDRS.of(family).declaration();
             let elements =
                 |nft: &mut Connection| observe::elements(&mut nft.socket, self.in_force, &set);
             let is_there = has_set(nft, self.in_force, &set.name)?;
@@ -184,7 +185,7 @@ impl ServicesTable {
         if let Some(timeouts) = &self.timeouts {
             return Ok(timeouts.clone());
         }
-        let seen = (self.keeper).elements(nft, &ServiceSet::Timeouts.declaration())?;
+        let seen = (self.keeper).elements(nft, &TIMEOUTS.of(None).declaration())?;
         let seen = seen.unwrap_or_default();
         let verdicts = seen.values().flatten().filter_map(|data| match &**data {
             Data::Verdict(verdict) => rules::timeout(verdict),
@@ -203,7 +204,7 @@ impl ServicesTable {
         if self.keeper.knows_provided() {
             return Ok(Outcome::default());
         }
-        let Some(changes) = self.keeper.compare(nft, provided(), desired)? else {
+        let Some(changes) = self.keeper.compare(nft, schema::declarations::<Desired>(), desired)? else {
             return self.keeper.renew(nft, skeleton, None, desired);
         };
         let mut outcome = self.keeper.outcome_of(&changes);
@@ -250,7 +251,7 @@ impl Table for ServicesTable {
         desired: &Desired,
         force_observe: bool,
     ) -> Result<Outcome, Error> {
-        let is_there = has_set(nft, SERVICES_TABLE, &ServiceSet::Parts.name())?;
+        let is_there = has_set(nft, SERVICES_TABLE, &PARTS.of(None).name())?;
         let wanted = timeouts(desired);
         let mut chains = wanted.clone();
         if is_there {
@@ -280,7 +281,7 @@ impl Table for ServicesTable {
         if !timeouts.all(has_chain) || !self.keeper.knows_provided() {
             return Ok(None);
         }
-        let steps = steps(elements::changes(delta));
+        let steps = steps(schema::changes::<Desired>(delta));
         let followed = self.keeper.follow(nft, &declarations(), steps);
         if followed.is_err() {
             self.forget();
@@ -309,7 +310,7 @@ impl Table for ServicesTable {
 
 /// Whether a number becomes another endpoint's.
 fn is_renumbered(change: &Change) -> bool {
-    let numbers = FAMILIES.map(|family| ServiceSet::Endpoints(family).name());
+    let numbers = FAMILIES.map(|family| ENDPOINTS.of(family).name());
     if !numbers.contains(&change.set) {
         return false;
     }
@@ -334,12 +335,9 @@ fn is_renumbered(change: &Change) -> bool {
 /// - both of a number that has both: its old and new intervals may overlap, and the kernel
 ///   refuses to have both.
 pub(super) fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
-    let limits = FAMILIES.map(|family| ServiceSet::Limits(family).name());
-    let passing = [
-        ServiceSet::Allowed(Family::V4).name(),
-        ServiceSet::Allowed(Family::V6).name(),
-        ServiceSet::OpenToNode.name(),
-    ];
+    let limits = FAMILIES.map(|family| LIMITS.of(family).name());
+    let passing = ALLOWED.sets().chain(OPEN_TO_NODE.sets());
+    let passing: Vec<String> = passing.map(|set| set.name()).collect();
     let (mut lost, mut gained) = (BTreeSet::new(), BTreeSet::new());
     for Change { delta, .. } in changes.iter().filter(|c| limits.contains(&c.set)) {
         lost.extend(delta.removed.iter().map(limit));
@@ -381,12 +379,12 @@ pub(super) fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
     steps.filter(|step| !step.is_empty()).collect()
 }
 
-/// The limit of an element of [`ServiceSet::Allowed`] or [`ServiceSet::OpenToNode`].
+/// The limit of an element of [`ALLOWED`] or [`OPEN_TO_NODE`].
 fn number((key, _): &Element) -> Option<Value> {
     key.fields().first().map(|field| field.first)
 }
 
-/// The limit in the data of an element of [`ServiceSet::Limits`].
+/// The limit in the data of an element of [`LIMITS`].
 fn limit((_, data): &Element) -> Option<Value> {
     data.as_deref()?.values()?.first().copied()
 }

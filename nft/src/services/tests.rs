@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use proptest::prelude::*;
+use tweed_component::schema::Sets as _;
 use tweed_core::family::Family;
 use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{
@@ -11,12 +12,10 @@ use tweed_planner::services::desired::{
 };
 
 use super::table::steps;
-use super::{elements, known_numbers, sets, skeleton};
+use super::{known_numbers, skeleton};
 use crate::element::{Contents, Data, Elements, ElementsDelta, Field, Key, apply};
 use crate::provider::Provider;
-
-#[path = "../../tests/nft/services/delta.rs"]
-mod delta;
+use crate::schema::{self, Schema as _};
 
 #[test]
 fn the_table_with_services() {
@@ -76,8 +75,8 @@ fn written(old: &[(Number, &[u8])], new: &[(Number, &[u8])]) -> Vec<Vec<Written>
         }
         desired
     };
-    let delta = delta::delta(&with(old), &with(new));
-    let steps = steps(elements::changes(&delta)).into_iter();
+    let delta = with(old).change_to(&with(new));
+    let steps = steps(schema::changes::<Desired>(&delta)).into_iter();
     let written = steps.map(|changes| {
         let changes = changes.into_iter().map(|change| {
             let ElementsDelta { removed, added } = change.delta;
@@ -132,7 +131,7 @@ fn limited() -> impl Strategy<Value = Desired> {
 }
 
 fn contents(desired: &Desired) -> Contents {
-    let names = sets::all().map(sets::ServiceSet::name);
+    let names = Desired::sets().map(|set| set.name());
     names
         .map(|name| {
             let elements: Elements = Provider::elements(desired, &name).collect();
@@ -313,7 +312,7 @@ proptest! {
     #[test]
     fn a_delta_makes_the_new_elements_of_the_old_ones(old in desired(), new in desired()) {
         let mut after = contents(&old);
-        for step in steps(elements::changes(&delta::delta(&old, &new))) {
+        for step in steps(schema::changes::<Desired>(&old.change_to(&new))) {
             apply(&mut after, &step);
         }
         prop_assert_eq!(after, contents(&new));
@@ -332,7 +331,7 @@ proptest! {
             .flat_map(|contents| contents["service_limits4"].keys().cloned())
             .collect();
         let sources = || (1..4_u8).map(|last| Some([10, 0, 0, last].into())).chain([None]);
-        for step in steps(elements::changes(&delta::delta(&old, &new))) {
+        for step in steps(schema::changes::<Desired>(&old.change_to(&new))) {
             apply(&mut now, &step);
             for frontend in &frontends {
                 for source in sources() {
@@ -355,7 +354,7 @@ proptest! {
 
     #[test]
     fn elements_are_provided_by_ascending_key(desired in desired()) {
-        for set in sets::all() {
+        for set in Desired::sets() {
             let keys: Vec<_> = Provider::elements(&desired, &set.name()).map(|(key, _)| key).collect();
             prop_assert!(keys.is_sorted());
         }

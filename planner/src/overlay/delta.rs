@@ -18,92 +18,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_core::keyed::{self, diff};
+use tweed_component::schema::Sets as _;
 use tweed_core::{family::Family, mac::Mac, object::node::Node};
 
-use super::desired::{Desired, Route, RouteKey};
+use super::desired::{Delta, Desired};
 use super::{cluster::Snapshot, host::HostFacts, plan::plan, syntax, vtep};
 use crate::config::Config;
 
-/// The change that turns one [`Desired`] into another that differs in what other Nodes add:
-/// routes, neighbours, FDB entries and elements of the ruleset's sets.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Delta {
-    /// Of [`Desired::routes`].
-    pub routes: keyed::Delta<RouteKey, Route>,
-    /// Of [`Desired::neighbours`].
-    pub neighbours: keyed::Delta<IpAddr, Mac>,
-    /// Of [`Desired::fdb`].
-    pub fdb: keyed::Delta<Mac, IpAddr>,
-    /// Of the ruleset's set of this name.
-    pub cluster_cidrs: keyed::Delta<IpNetwork, ()>,
-    /// Of the ruleset's set of this name.
-    pub node_addresses: keyed::Delta<IpAddr, ()>,
-    /// Of the ruleset's set of this name.
-    pub underlay_addresses: keyed::Delta<IpAddr, ()>,
-    /// Of the ruleset's set of this name.
-    pub vxlan_sources: keyed::Delta<(IpAddr, IpNetwork), ()>,
-}
-
-impl Delta {
-    /// The change that turns `old` into `new`; none if they also differ in their own part.
-    fn between(mut old: Desired, new: &Desired) -> Option<Self> {
-        let delta = Self {
-            routes: diff(&old.routes, &new.routes),
-            neighbours: diff(&old.neighbours, &new.neighbours),
-            fdb: diff(&old.fdb, &new.fdb),
-            cluster_cidrs: diff(&old.ruleset.cluster_cidrs, &new.ruleset.cluster_cidrs),
-            node_addresses: diff(&old.ruleset.node_addresses, &new.ruleset.node_addresses),
-            underlay_addresses: diff(
-                &old.ruleset.underlay_addresses,
-                &new.ruleset.underlay_addresses,
-            ),
-            vxlan_sources: diff(&old.ruleset.vxlan_sources, &new.ruleset.vxlan_sources),
-        };
-        delta.apply(&mut old);
-        (old == *new).then_some(delta)
-    }
-
-    /// Whether nothing changes.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Appends `next`, which starts from the state that this one ends in.
-    pub fn extend(&mut self, next: Self) {
-        self.routes.extend(next.routes);
-        self.neighbours.extend(next.neighbours);
-        self.fdb.extend(next.fdb);
-        self.cluster_cidrs.extend(next.cluster_cidrs);
-        self.node_addresses.extend(next.node_addresses);
-        self.underlay_addresses.extend(next.underlay_addresses);
-        self.vxlan_sources.extend(next.vxlan_sources);
-    }
-
-    /// Whether `desired` is a state that this delta starts from
-    /// ([`keyed::Delta::starts_from`]).
-    pub fn starts_from(&self, desired: &Desired) -> bool {
-        let sets = &desired.ruleset;
-        self.routes.starts_from(&desired.routes)
-            && self.neighbours.starts_from(&desired.neighbours)
-            && self.fdb.starts_from(&desired.fdb)
-            && self.cluster_cidrs.starts_from(&sets.cluster_cidrs)
-            && self.node_addresses.starts_from(&sets.node_addresses)
-            && (self.underlay_addresses).starts_from(&sets.underlay_addresses)
-            && self.vxlan_sources.starts_from(&sets.vxlan_sources)
-    }
-
-    /// Makes the new state of the old one.
-    pub fn apply(&self, desired: &mut Desired) {
-        let sets = &mut desired.ruleset;
-        self.routes.apply(&mut desired.routes);
-        self.neighbours.apply(&mut desired.neighbours);
-        self.fdb.apply(&mut desired.fdb);
-        self.cluster_cidrs.apply(&mut sets.cluster_cidrs);
-        self.node_addresses.apply(&mut sets.node_addresses);
-        self.underlay_addresses.apply(&mut sets.underlay_addresses);
-        self.vxlan_sources.apply(&mut sets.vxlan_sources);
-    }
+/// The change that turns `old` into `new`; none if they also differ in their own part.
+fn between(mut old: Desired, new: &Desired) -> Option<Delta> {
+    let delta = old.change_to(new);
+    old.apply(&delta);
+    let is_all = old == *new && delta.ruleset.local_cidrs.is_empty();
+    is_all.then_some(delta)
 }
 
 /// What all Nodes claim, whether it was accepted or refused.
@@ -244,7 +171,7 @@ pub fn of_one_node(
     if was.problems != will.problems {
         return None;
     }
-    let delta = Delta::between(was.network?.desired, &will.network?.desired)?;
+    let delta = between(was.network?.desired, &will.network?.desired)?;
     if let Some(after) = after {
         claims.add(after);
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use tweed_component::schema;
 pub use tweed_core::ownership::{LINK_GROUP as POD_LINK_GROUP, ROUTE_PROTOCOL};
 use tweed_core::{family::Family, mac::Mac};
 
@@ -63,27 +64,33 @@ impl Network {
     }
 }
 
-/// Everything that the kernel should hold because of Nodes and config. What it
-/// should hold because of local pods is not part of it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Desired {
-    /// The VXLAN device; none with the direct backend. While this node has no
-    /// usable address or pod CIDR there is no `Desired` at all: see
-    /// [`super::Plan::network`].
-    pub vxlan: Option<VxlanDevice>,
-    /// Addresses of the VXLAN device: the first of each own pod CIDR, as a /32
-    /// or /128.
-    pub vxlan_addresses: BTreeSet<IpNetwork>,
-    /// Permanent neighbours on the VXLAN device.
-    pub neighbours: BTreeMap<IpAddr, Mac>,
-    /// FDB entries on the VXLAN device: VTEP MAC → outer address.
-    pub fdb: BTreeMap<Mac, IpAddr>,
-    /// Routes by destination. Two with the same destination differ in metric.
-    pub routes: BTreeMap<RouteKey, Route>,
-    /// The table `inet tweed`.
-    pub ruleset: Ruleset,
-    /// Families of this node's pods, which need the kernel to forward.
-    pub forwarding: BTreeSet<Family>,
+schema! {
+    /// Everything that the kernel should hold because of Nodes and config. What it
+    /// should hold because of local pods is not part of it.
+    pub struct Desired {
+        /// Permanent neighbours on the VXLAN device.
+        pub neighbours: BTreeMap<IpAddr, Mac>,
+        /// FDB entries on the VXLAN device: VTEP MAC → outer address.
+        pub fdb: BTreeMap<Mac, IpAddr>,
+        /// Routes by destination. Two with the same destination differ in metric.
+        pub routes: BTreeMap<RouteKey, Route>,
+        /// The table `inet tweed`.
+        pub ruleset: Ruleset,
+    } with {
+        /// The VXLAN device; none with the direct backend. While this node has no
+        /// usable address or pod CIDR there is no `Desired` at all: see
+        /// [`super::Plan::network`].
+        pub vxlan: Option<VxlanDevice>,
+        /// Addresses of the VXLAN device: the first of each own pod CIDR, as a /32
+        /// or /128.
+        pub vxlan_addresses: BTreeSet<IpNetwork>,
+        /// Families of this node's pods, which need the kernel to forward.
+        pub forwarding: BTreeSet<Family>,
+    }
+
+    /// The change that turns one [`Desired`] into another that differs in what other Nodes add:
+    /// routes, neighbours, FDB entries and elements of the ruleset's sets.
+    pub struct Delta
 }
 
 impl Desired {
@@ -166,36 +173,41 @@ pub enum Route {
     Unreachable,
 }
 
-/// What the table `inet tweed` of nftables is made from.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Ruleset {
-    /// Whether and how packets to outside of the cluster are masqueraded.
-    pub masquerade: Option<Masquerade>,
-    /// Whether that holds for IPv6 as well.
-    pub masquerade_ipv6: bool,
-    /// Whether pod → other node is masqueraded too, of both families.
-    pub masquerade_nodes: bool,
-    /// The VXLAN device's name, VNI and UDP port, where there is one.
-    pub vxlan: Option<VxlanMatch>,
-    /// Pod CIDRs of this node.
-    pub local_cidrs: BTreeSet<IpNetwork>,
-    /// Every pod CIDR of the cluster: packets to them are never masqueraded.
-    /// They may overlap (a `--cluster-cidr` and one in it); the set's writer
-    /// merges them.
-    pub cluster_cidrs: BTreeSet<IpNetwork>,
-    /// Every address of every Node, the own ones included.
-    pub node_addresses: BTreeSet<IpAddr>,
-    /// The addresses at which nodes reach each other, for the rule by which packets
-    /// from pods to nodes are treated otherwise than those to the world. Empty where
-    /// both are masqueraded. Other addresses that a Node lists are not in it: a Node
-    /// can list any address of the world.
-    pub underlay_addresses: BTreeSet<IpAddr>,
-    /// The VXLAN packets that are accepted: outer source addresses, each with the
-    /// sources of the packets inside.
-    pub vxlan_sources: BTreeSet<(IpAddr, IpNetwork)>,
-    /// The address of each local pod, and the index of its link. They are no part
-    /// of a plan, which is made of Nodes and config: the agent adds them.
-    pub pod_links: BTreeSet<(IpAddr, u32)>,
+schema! {
+    /// What the table `inet tweed` of nftables is made from.
+    pub struct Ruleset {
+        /// Pod CIDRs of this node.
+        pub local_cidrs: BTreeSet<IpNetwork>,
+        /// Every pod CIDR of the cluster: packets to them are never masqueraded.
+        /// They may overlap (a `--cluster-cidr` and one in it); the set's writer
+        /// merges them.
+        pub cluster_cidrs: BTreeSet<IpNetwork>,
+        /// Every address of every Node, the own ones included.
+        pub node_addresses: BTreeSet<IpAddr>,
+        /// The addresses at which nodes reach each other, for the rule by which packets
+        /// from pods to nodes are treated otherwise than those to the world. Empty where
+        /// both are masqueraded. Other addresses that a Node lists are not in it: a Node
+        /// can list any address of the world.
+        pub underlay_addresses: BTreeSet<IpAddr>,
+        /// The VXLAN packets that are accepted: outer source addresses, each with the
+        /// sources of the packets inside.
+        pub vxlan_sources: BTreeSet<(IpAddr, IpNetwork)>,
+        /// The address of each local pod, and the index of its link. They are no part
+        /// of a plan, which is made of Nodes and config: the agent adds them.
+        pub pod_links: BTreeSet<(IpAddr, u32)>,
+    } with {
+        /// Whether and how packets to outside of the cluster are masqueraded.
+        pub masquerade: Option<Masquerade>,
+        /// Whether that holds for IPv6 as well.
+        pub masquerade_ipv6: bool,
+        /// Whether pod → other node is masqueraded too, of both families.
+        pub masquerade_nodes: bool,
+        /// The VXLAN device's name, VNI and UDP port, where there is one.
+        pub vxlan: Option<VxlanMatch>,
+    }
+
+    /// The change of the sets of a [`Ruleset`].
+    pub struct RulesetDelta
 }
 
 impl Ruleset {

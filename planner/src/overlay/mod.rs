@@ -33,8 +33,7 @@ pub mod syntax;
 pub mod vtep;
 mod warning;
 
-pub use delta::Delta;
-pub use desired::{Network, Underlay};
+pub use desired::{Delta, Network, Underlay};
 pub use plan::{Plan, plan};
 pub use planner::{OverlayPlanner, PathTargets};
 

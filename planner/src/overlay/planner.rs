@@ -5,13 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ipnetwork::IpNetwork;
+use tweed_component::schema::Sets as _;
 use tweed_component::store::Touched;
 use tweed_core::object::{Object as _, ObjectKey};
 use tweed_core::{object::node::Node, problem::Problem, version::Version};
 
 use super::claims::judge;
-use super::delta::{self, ClaimIndex, Delta};
-use super::desired::{Network, Underlay};
+use super::delta::{self, ClaimIndex};
+use super::desired::{Delta, Desired, Network, Underlay};
 use super::plan::{Place, plan, rules};
 use super::{cluster::Cluster, host::HostFacts, local, syntax, warning};
 use crate::config::Config;
@@ -333,15 +334,15 @@ impl OverlayPlanner {
         for (key, before) in nodes {
             let change = (before.as_ref(), cluster.get(key));
             let step = delta::of_one_node(&self.config, own, &self.host, &mut claims, change)
-                .filter(|step| step.starts_from(desired));
+                .filter(|step| desired.is_start_of(step));
             let Some(step) = step else {
                 // The network is that of no version until all is planned.
                 self.version.bump();
                 self.delta = None;
                 return None;
             };
-            step.apply(desired);
-            all.extend(step);
+            desired.apply(&step);
+            Desired::extend(&mut all, step);
         }
         self.claims = Some(claims);
         Some(all)

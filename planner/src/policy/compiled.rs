@@ -22,7 +22,7 @@ use tweed_core::family::Family;
 use tweed_core::keyed;
 use tweed_core::problem::Problem;
 
-use super::desired::{Delta, Desired, Direction, Number, PerDirection};
+use super::desired::{Delta, Desired, Direction, Number, PerDirection, Tables};
 use super::identities::Identities;
 use super::index::Index;
 use super::labels::Kind;
@@ -31,7 +31,6 @@ use super::peer_sets::{Fingerprints, Networks, PeerSets};
 use super::pods::PodScope;
 use super::profiles::Profiles;
 use super::rules::{Peers as RulePeers, Rules};
-use super::tables::Tables;
 use super::wants::Peers;
 use crate::addresses::spans_of;
 use crate::tables::put;

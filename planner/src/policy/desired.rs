@@ -31,7 +31,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use tweed_core::keyed::Delta as KeyedDelta;
+use tweed_component::schema::Sets;
+use tweed_component::{schema, sets};
 
 pub use crate::addresses::Span;
 pub use crate::numbers::Number;
@@ -98,63 +99,47 @@ pub struct PortRange {
     pub last: u16,
 }
 
-/// The elements of all sets and maps of policy.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Desired {
-    /// Whether any policy exists in the cluster: without one there are no rules of
-    /// policy at all, and everything else here is empty.
-    pub active: bool,
-    /// The pod CIDRs of this node. Spans never overlap.
-    pub local_cidrs: BTreeSet<Span>,
-    /// Local addresses that have been judged, and this node's own addresses within its
-    /// pod CIDRs. All others of its pod CIDRs are isolated.
-    pub judged: BTreeSet<IpAddr>,
-    /// Local addresses that are subject to a policy of that direction.
-    pub policed: PerDirection<BTreeSet<IpAddr>>,
-    /// Local addresses for which a flow of the pod to itself (through a Service) has
-    /// the identity [`SELF`].
-    pub selves: BTreeSet<IpAddr>,
-    /// The identities of single addresses: pods and Nodes.
-    pub identities: BTreeMap<IpAddr, Number>,
-    /// The identities of networks. Spans never overlap.
-    pub networks: BTreeMap<Span, Number>,
-    /// A local address and the identity of the other: the profile.
-    pub pairs: PerDirection<BTreeMap<(IpAddr, Number), Number>>,
-    /// Profiles that allow every protocol and port.
-    pub open: BTreeSet<Number>,
-    /// Profiles, protocols and ports that are allowed.
-    pub exact: BTreeSet<(Number, u8, u16)>,
-    /// The range profiles of profiles and protocols.
-    pub range_profiles: BTreeMap<(Number, u8), Number>,
-    /// Ranges that are allowed. Those of one number never overlap.
-    pub ranges: BTreeSet<PortRange>,
+sets!([T: Sets] PerDirection<T>, PerDirection<T::Delta>, ingress: T, egress: T);
+
+schema! {
+    /// The elements of all sets and maps of policy.
+    pub struct Desired {
+        /// The pod CIDRs of this node. Spans never overlap.
+        pub local_cidrs: BTreeSet<Span>,
+        /// Local addresses that have been judged, and this node's own addresses within its
+        /// pod CIDRs. All others of its pod CIDRs are isolated.
+        pub judged: BTreeSet<IpAddr>,
+        /// Local addresses that are subject to a policy of that direction.
+        pub policed: PerDirection<BTreeSet<IpAddr>>,
+        /// Local addresses for which a flow of the pod to itself (through a Service) has
+        /// the identity [`SELF`].
+        pub selves: BTreeSet<IpAddr>,
+        /// The identities of single addresses: pods and Nodes.
+        pub identities: BTreeMap<IpAddr, Number>,
+        /// The identities of networks. Spans never overlap.
+        pub networks: BTreeMap<Span, Number>,
+        /// A local address and the identity of the other: the profile.
+        pub pairs: PerDirection<BTreeMap<(IpAddr, Number), Number>>,
+        /// Profiles that allow every protocol and port.
+        pub open: BTreeSet<Number>,
+        /// Profiles, protocols and ports that are allowed.
+        pub exact: BTreeSet<(Number, u8, u16)>,
+        /// The range profiles of profiles and protocols.
+        pub range_profiles: BTreeMap<(Number, u8), Number>,
+        /// Ranges that are allowed. Those of one number never overlap.
+        pub ranges: BTreeSet<PortRange>,
+    } with {
+        /// Whether any policy exists in the cluster: without one there are no rules of
+        /// policy at all, and everything else here is empty.
+        pub active: bool,
+    }
+
+    /// The change from one [`Desired`] to another, where both are active.
+    pub struct Delta with {
+        /// Whether a flow that was allowed may no longer be: flows are then judged anew.
+        pub takes_away: bool,
+    }
 }
 
-/// The change from one [`Desired`] to another, where both are active.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Delta {
-    /// Of [`Desired::local_cidrs`].
-    pub local_cidrs: KeyedDelta<Span, ()>,
-    /// Of [`Desired::judged`].
-    pub judged: KeyedDelta<IpAddr, ()>,
-    /// Of [`Desired::policed`].
-    pub policed: PerDirection<KeyedDelta<IpAddr, ()>>,
-    /// Of [`Desired::selves`].
-    pub selves: KeyedDelta<IpAddr, ()>,
-    /// Of [`Desired::identities`].
-    pub identities: KeyedDelta<IpAddr, Number>,
-    /// Of [`Desired::networks`].
-    pub networks: KeyedDelta<Span, Number>,
-    /// Of [`Desired::pairs`].
-    pub pairs: PerDirection<KeyedDelta<(IpAddr, Number), Number>>,
-    /// Of [`Desired::open`].
-    pub open: KeyedDelta<Number, ()>,
-    /// Of [`Desired::exact`].
-    pub exact: KeyedDelta<(Number, u8, u16), ()>,
-    /// Of [`Desired::range_profiles`].
-    pub range_profiles: KeyedDelta<(Number, u8), Number>,
-    /// Of [`Desired::ranges`].
-    pub ranges: KeyedDelta<PortRange, ()>,
-    /// Whether a flow that was allowed may no longer be: flows are then judged anew.
-    pub takes_away: bool,
-}
+/// What policy should have, with the change that led to it.
+pub(super) type Tables = crate::tables::Tables<Desired>;

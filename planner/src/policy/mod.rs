@@ -21,7 +21,6 @@ pub mod pods;
 mod ports;
 mod profiles;
 mod rules;
-mod tables;
 mod uid;
 pub mod wants;
 mod who;

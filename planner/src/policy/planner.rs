@@ -33,7 +33,6 @@ use super::index::{Index, PolicyKinds};
 use super::local::{LocalPod, LocalPods, PolicyKey};
 use super::nodes::NodeIndex;
 use super::pods::PodScope;
-use super::tables::is_empty;
 use super::wants::Wants;
 
 /// How the plan of now differs from the last one, which is
@@ -205,7 +204,7 @@ impl PolicyPlanner {
         match self.compiled.update(&mut self.index) {
             None => Step::Full,
             Some(_) if opens => Step::Full,
-            Some(delta) if is_empty(&delta) => Step::Unchanged,
+            Some(delta) if delta.is_empty() => Step::Unchanged,
             Some(delta) => Step::Delta(Box::new(delta)),
         }
     }

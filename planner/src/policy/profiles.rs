@@ -4,9 +4,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::desired::{FIRST_PROFILE, FIRST_RANGE_PROFILE, Number, PortRange};
+use super::desired::{FIRST_PROFILE, FIRST_RANGE_PROFILE, Number, PortRange, Tables};
 use super::ports::PortSet;
-use super::tables::Tables;
 use crate::numbers::Numbers;
 use crate::protocols::PROTOCOLS;
 use crate::tables::put;

@@ -49,8 +49,9 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use tweed_component::schema::Sets;
+use tweed_component::{schema, sets};
 use tweed_core::family::Family;
-use tweed_core::keyed::Delta as KeyedDelta;
 
 pub use super::scope::{GROUP_DISTANCE, PerScope, SCOPES, Scope, both_scopes};
 pub use crate::addresses::Span;
@@ -166,27 +167,21 @@ pub enum Masquerade {
     OwnNode,
 }
 
-/// Frontends of one kind, by key: [`Frontend`] or [`NodePort`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frontends<K> {
-    /// Where each leads to.
-    pub targets: BTreeMap<K, Target>,
-    /// Where it leads to for flows from outside, where that is another target. Its keys
-    /// are also in `targets`.
-    pub outside: BTreeMap<K, Target>,
-    /// Which flows are masqueraded, where that differs from cluster IPs. Its keys are
-    /// also in `targets`.
-    pub masquerade: BTreeMap<K, Masquerade>,
-}
-
-impl<K> Default for Frontends<K> {
-    fn default() -> Self {
-        Self {
-            targets: BTreeMap::new(),
-            outside: BTreeMap::new(),
-            masquerade: BTreeMap::new(),
-        }
+schema! {
+    /// Frontends of one kind, by key: [`Frontend`] or [`NodePort`].
+    pub struct Frontends<K> {
+        /// Where each leads to.
+        pub targets: BTreeMap<K, Target>,
+        /// Where it leads to for flows from outside, where that is another target. Its keys
+        /// are also in `targets`.
+        pub outside: BTreeMap<K, Target>,
+        /// Which flows are masqueraded, where that differs from cluster IPs. Its keys are
+        /// also in `targets`.
+        pub masquerade: BTreeMap<K, Masquerade>,
     }
+
+    /// The change of [`Frontends`].
+    pub struct FrontendsDelta
 }
 
 /// A group of endpoints. It is never empty.
@@ -269,142 +264,76 @@ impl Tracked {
     }
 }
 
-/// The elements of all sets and maps of Services.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Desired {
-    /// The frontends at addresses of Services.
-    pub addresses: Frontends<Frontend>,
-    /// The node ports.
-    pub node_ports: Frontends<NodePort>,
-    /// Where node ports are: those addresses of this node (`fib daddr type local`) that
-    /// are in it. Loopback addresses are in none. Spans never overlap.
-    pub node_port_networks: BTreeSet<Span>,
-    /// Addresses of load balancers that are not this Node's addresses: even where the
-    /// kernel has them as local they have no node ports, so that nothing gets around
-    /// what limits their frontends.
-    pub node_port_exceptions: BTreeSet<IpAddr>,
-    /// All groups, parts included.
-    pub groups: BTreeMap<Number, Group>,
-    /// Groups with affinity, never parts: for how many seconds after its last new flow a
-    /// client keeps its endpoint.
-    pub affinities: BTreeMap<Number, u32>,
-    /// A group and an index from 0: the endpoint.
-    pub slots: BTreeMap<(Number, u8), Endpoint>,
-    /// A group and an index from 0: the number of the endpoint.
-    pub member_slots: BTreeMap<(Number, u8), Number>,
-    /// A group and an index from 0: the group that is this part of it.
-    pub parts: BTreeMap<(Number, u8), Part>,
-    /// The endpoints that have numbers: those of Service ports with affinity, each in the
-    /// block of its port ([`FIRST_AFFINITY`]). A number keeps its endpoint while it is in
-    /// here; both groups of a Service port have the same one. So it does in the first plan
-    /// of the next run, which takes them over
-    /// ([`super::ServicePlanner::take_over`]).
-    pub endpoints: BTreeMap<Number, Endpoint>,
-    /// The numbers of the endpoints that clients may keep, by the scope of the group. A
-    /// number that was given back may be given to another endpoint of the Service port.
-    pub members: PerScope<BTreeSet<Number>>,
-    /// Frontends that only some sources may reach: their limit.
-    pub limits: BTreeMap<Frontend, Number>,
-    /// A limit and the sources that pass it. Spans of one limit never overlap. One that
-    /// is not in here lets nobody pass.
-    pub allowed: BTreeSet<(Number, Span)>,
-    /// Limits that this node itself passes, whichever address it uses.
-    pub open_to_node: BTreeSet<Number>,
-    /// The cluster IPs of all Services, but for those that Nodes have too or that are in
-    /// ranges of pods: their other ports are rejected.
-    pub cluster_ips: BTreeSet<IpAddr>,
-    /// The networks of cluster IPs without addresses of Nodes and ranges of pods. Spans never
-    /// overlap.
-    pub service_networks: BTreeSet<Span>,
-    /// The cluster IPs of Services that another proxy serves.
-    pub foreign: BTreeSet<IpAddr>,
-    /// The networks of the cluster's pods. Spans never overlap.
-    pub pod_networks: BTreeSet<Span>,
-    /// The pod CIDRs of this node. Spans never overlap.
-    pub local_cidrs: BTreeSet<Span>,
-    /// The addresses of all endpoints of this node: by the node that their slice names, or
-    /// as a pod of this node has them.
-    pub hairpin: BTreeSet<IpAddr>,
-    /// The health checks of Services by port; not for the kernel.
-    pub health_checks: BTreeMap<u16, HealthCheck>,
-    /// The frontends of UDP with all their endpoints that serve or are published as ready,
-    /// chosen or not; not for the kernel. A flow to one of them whose endpoint is none of
-    /// these is stale.
-    pub tracked: BTreeMap<Tracked, Arc<BTreeSet<Endpoint>>>,
-    /// The frontends of UDP of Services that another proxy serves; not for the kernel. Where
-    /// they are not in `tracked` too, their flows are none of ours.
-    pub untracked: BTreeSet<Tracked>,
-}
+sets!([T: Sets] PerScope<T>, PerScope<T::Delta>, cluster: T, local: T);
 
-/// The change of [`Frontends`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FrontendsDelta<K> {
-    /// Of [`Frontends::targets`].
-    pub targets: KeyedDelta<K, Target>,
-    /// Of [`Frontends::outside`].
-    pub outside: KeyedDelta<K, Target>,
-    /// Of [`Frontends::masquerade`].
-    pub masquerade: KeyedDelta<K, Masquerade>,
-}
-
-impl<K> Default for FrontendsDelta<K> {
-    fn default() -> Self {
-        Self {
-            targets: KeyedDelta::default(),
-            outside: KeyedDelta::default(),
-            masquerade: KeyedDelta::default(),
-        }
+schema! {
+    /// The elements of all sets and maps of Services.
+    pub struct Desired {
+        /// The frontends at addresses of Services.
+        pub addresses: Frontends<Frontend>,
+        /// The node ports.
+        pub node_ports: Frontends<NodePort>,
+        /// Where node ports are: those addresses of this node (`fib daddr type local`) that
+        /// are in it. Loopback addresses are in none. Spans never overlap.
+        pub node_port_networks: BTreeSet<Span>,
+        /// Addresses of load balancers that are not this Node's addresses: even where the
+        /// kernel has them as local they have no node ports, so that nothing gets around
+        /// what limits their frontends.
+        pub node_port_exceptions: BTreeSet<IpAddr>,
+        /// All groups, parts included.
+        pub groups: BTreeMap<Number, Group>,
+        /// Groups with affinity, never parts: for how many seconds after its last new flow a
+        /// client keeps its endpoint.
+        pub affinities: BTreeMap<Number, u32>,
+        /// A group and an index from 0: the endpoint.
+        pub slots: BTreeMap<(Number, u8), Endpoint>,
+        /// A group and an index from 0: the number of the endpoint.
+        pub member_slots: BTreeMap<(Number, u8), Number>,
+        /// A group and an index from 0: the group that is this part of it.
+        pub parts: BTreeMap<(Number, u8), Part>,
+        /// The endpoints that have numbers: those of Service ports with affinity, each in the
+        /// block of its port ([`FIRST_AFFINITY`]). A number keeps its endpoint while it is in
+        /// here; both groups of a Service port have the same one. So it does in the first plan
+        /// of the next run, which takes them over
+        /// ([`super::ServicePlanner::take_over`]).
+        pub endpoints: BTreeMap<Number, Endpoint>,
+        /// The numbers of the endpoints that clients may keep, by the scope of the group. A
+        /// number that was given back may be given to another endpoint of the Service port.
+        pub members: PerScope<BTreeSet<Number>>,
+        /// Frontends that only some sources may reach: their limit.
+        pub limits: BTreeMap<Frontend, Number>,
+        /// A limit and the sources that pass it. Spans of one limit never overlap. One that
+        /// is not in here lets nobody pass.
+        pub allowed: BTreeSet<(Number, Span)>,
+        /// Limits that this node itself passes, whichever address it uses.
+        pub open_to_node: BTreeSet<Number>,
+        /// The cluster IPs of all Services, but for those that Nodes have too or that are in
+        /// ranges of pods: their other ports are rejected.
+        pub cluster_ips: BTreeSet<IpAddr>,
+        /// The networks of cluster IPs without addresses of Nodes and ranges of pods. Spans never
+        /// overlap.
+        pub service_networks: BTreeSet<Span>,
+        /// The cluster IPs of Services that another proxy serves.
+        pub foreign: BTreeSet<IpAddr>,
+        /// The networks of the cluster's pods. Spans never overlap.
+        pub pod_networks: BTreeSet<Span>,
+        /// The pod CIDRs of this node. Spans never overlap.
+        pub local_cidrs: BTreeSet<Span>,
+        /// The addresses of all endpoints of this node: by the node that their slice names, or
+        /// as a pod of this node has them.
+        pub hairpin: BTreeSet<IpAddr>,
+        /// The health checks of Services by port; not for the kernel.
+        pub health_checks: BTreeMap<u16, HealthCheck>,
+        /// The frontends of UDP with all their endpoints that serve or are published as ready,
+        /// chosen or not; not for the kernel. A flow to one of them whose endpoint is none of
+        /// these is stale.
+        pub tracked: BTreeMap<Tracked, Arc<BTreeSet<Endpoint>>>,
+        /// The frontends of UDP of Services that another proxy serves; not for the kernel. Where
+        /// they are not in `tracked` too, their flows are none of ours.
+        pub untracked: BTreeSet<Tracked>,
     }
-}
 
-/// The change from one [`Desired`] to another. It is to be written as a whole: between
-/// its parts slots and groups do not fit each other.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Delta {
-    /// Of [`Desired::addresses`].
-    pub addresses: FrontendsDelta<Frontend>,
-    /// Of [`Desired::node_ports`].
-    pub node_ports: FrontendsDelta<NodePort>,
-    /// Of [`Desired::node_port_networks`].
-    pub node_port_networks: KeyedDelta<Span, ()>,
-    /// Of [`Desired::node_port_exceptions`].
-    pub node_port_exceptions: KeyedDelta<IpAddr, ()>,
-    /// Of [`Desired::groups`].
-    pub groups: KeyedDelta<Number, Group>,
-    /// Of [`Desired::affinities`].
-    pub affinities: KeyedDelta<Number, u32>,
-    /// Of [`Desired::slots`].
-    pub slots: KeyedDelta<(Number, u8), Endpoint>,
-    /// Of [`Desired::member_slots`].
-    pub member_slots: KeyedDelta<(Number, u8), Number>,
-    /// Of [`Desired::parts`].
-    pub parts: KeyedDelta<(Number, u8), Part>,
-    /// Of [`Desired::endpoints`].
-    pub endpoints: KeyedDelta<Number, Endpoint>,
-    /// Of [`Desired::members`].
-    pub members: PerScope<KeyedDelta<Number, ()>>,
-    /// Of [`Desired::limits`].
-    pub limits: KeyedDelta<Frontend, Number>,
-    /// Of [`Desired::allowed`].
-    pub allowed: KeyedDelta<(Number, Span), ()>,
-    /// Of [`Desired::open_to_node`].
-    pub open_to_node: KeyedDelta<Number, ()>,
-    /// Of [`Desired::cluster_ips`].
-    pub cluster_ips: KeyedDelta<IpAddr, ()>,
-    /// Of [`Desired::service_networks`].
-    pub service_networks: KeyedDelta<Span, ()>,
-    /// Of [`Desired::foreign`].
-    pub foreign: KeyedDelta<IpAddr, ()>,
-    /// Of [`Desired::pod_networks`].
-    pub pod_networks: KeyedDelta<Span, ()>,
-    /// Of [`Desired::local_cidrs`].
-    pub local_cidrs: KeyedDelta<Span, ()>,
-    /// Of [`Desired::hairpin`].
-    pub hairpin: KeyedDelta<IpAddr, ()>,
-    /// Of [`Desired::health_checks`].
-    pub health_checks: KeyedDelta<u16, HealthCheck>,
-    /// Of [`Desired::tracked`].
-    pub tracked: KeyedDelta<Tracked, Arc<BTreeSet<Endpoint>>>,
-    /// Of [`Desired::untracked`].
-    pub untracked: KeyedDelta<Tracked, ()>,
+    /// The change from one [`Desired`] to another. It is to be written as a whole: between
+    /// its parts slots and groups do not fit each other.
+    pub struct Delta
 }

@@ -31,7 +31,6 @@ use super::registry::Registry;
 use super::reserved::Reserved;
 use super::spec::Spec;
 use super::surroundings::{Overlap, PodNetworks, Surroundings};
-use super::tables::is_empty;
 
 /// How the plan of now differs from the last one, which is
 /// [`ServicePlanner::desired`].
@@ -191,7 +190,7 @@ impl ServicePlanner {
         }
         match self.compiled.tables.delta.take() {
             None => Step::Full,
-            Some(delta) if is_empty(&delta) => Step::Unchanged,
+            Some(delta) if delta.is_empty() => Step::Unchanged,
             Some(delta) => Step::Delta(Box::new(delta)),
         }
     }

@@ -337,7 +337,7 @@ fn a_new_timeout_brings_its_chains() {
     let places = [(0, POD), (1, NEIGHBOUR)];
     let (old, new) = (service(600, &places), service(30, &places));
     lab.reconcile(&old);
-    let delta = super::delta::delta(&old.0, &new.0);
+    let delta = old.0.change_to(&new.0);
     let followed = lab
         .0
         .with(move |table| table.services.follow(&mut table.nft, &delta));

@@ -12,7 +12,6 @@ use tweed_core::object::service::DEFAULT_AFFINITY_SECONDS;
 use tweed_nft::Table as _;
 use tweed_planner::services::desired::{AFFINITY_BLOCK, Delta, FIRST_AFFINITY, Target};
 
-use super::delta::delta;
 use super::lab::{Lab, NEIGHBOUR};
 use super::plan::{Plan, UDP, endpoint, group, number};
 use crate::lab::Host;
@@ -136,7 +135,7 @@ E");
             .endpoints(group(2), &[endpoint(NEIGHBOUR.of(Family::V4), 8080)]);
         let mut other = other;
         other.0.slots.remove(&(number(group(2)), 1));
-        let (forth, back) = (delta(&plan.0, &other.0), delta(&other.0, &plan.0));
+        let (forth, back) = (plan.0.change_to(&other.0), other.0.change_to(&plan.0));
         let mut times: Vec<f64> = (0..200)
             .flat_map(|_| {
                 let (forth, back) = (forth.clone(), back.clone());
@@ -212,7 +211,7 @@ fn a_change_beside_services_with_affinity() {
         lab.replan(&plan);
         let loaded = milliseconds(start);
         let more = with_affinity(count + 1);
-        let (forth, back) = (delta(&plan.0, &more.0), delta(&more.0, &plan.0));
+        let (forth, back) = (plan.0.change_to(&more.0), more.0.change_to(&plan.0));
         let times = follow(&lab, [forth, back]);
         println!(
             "{count} Services with affinity: load {loaded:.0} ms, one more and back {times:.1?} ms"

@@ -17,7 +17,6 @@ use tweed_nft::{Outcome, Table as _};
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::services::desired::Desired;
 
-use super::delta::delta;
 use super::plan::{Plan, TCP};
 use crate::lab::Host;
 use crate::wires::{Wires, ruleset};
@@ -121,7 +120,7 @@ impl Lab {
 
     /// Makes the sets follow from one desired state to the next.
     pub fn follow(&self, old: &Desired, new: &Desired) -> Outcome {
-        let delta = delta(old, new);
+        let delta = old.change_to(new);
         let outcome = self
             .0
             .with(move |table| table.services.follow(&mut table.nft, &delta));

@@ -4,7 +4,6 @@
 mod affinity;
 pub mod changes;
 mod cost;
-pub mod delta;
 mod draws;
 mod held;
 mod invalid;

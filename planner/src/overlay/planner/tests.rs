@@ -126,16 +126,16 @@ fn set_after<K: Ord + Clone>(mut set: BTreeSet<K>, delta: &keyed::Delta<K, ()>) 
 }
 
 fn after(desired: Desired, delta: &Delta) -> Desired {
-    let sets = desired.ruleset;
+    let (sets, changed) = (desired.ruleset, &delta.ruleset);
     Desired {
         routes: map_after(desired.routes, &delta.routes),
         neighbours: map_after(desired.neighbours, &delta.neighbours),
         fdb: map_after(desired.fdb, &delta.fdb),
         ruleset: Ruleset {
-            cluster_cidrs: set_after(sets.cluster_cidrs, &delta.cluster_cidrs),
-            node_addresses: set_after(sets.node_addresses, &delta.node_addresses),
-            underlay_addresses: set_after(sets.underlay_addresses, &delta.underlay_addresses),
-            vxlan_sources: set_after(sets.vxlan_sources, &delta.vxlan_sources),
+            cluster_cidrs: set_after(sets.cluster_cidrs, &changed.cluster_cidrs),
+            node_addresses: set_after(sets.node_addresses, &changed.node_addresses),
+            underlay_addresses: set_after(sets.underlay_addresses, &changed.underlay_addresses),
+            vxlan_sources: set_after(sets.vxlan_sources, &changed.vxlan_sources),
             ..sets
         },
         ..desired

@@ -10,14 +10,13 @@ use tweed_core::object::selector::Labels;
 
 use super::Compiled;
 use crate::addresses;
-use crate::policy::desired::{Number, Span, UNKNOWN};
+use crate::policy::desired::{Number, Span, Tables, UNKNOWN};
 use crate::policy::end_addresses::EndAddresses;
 use crate::policy::identities::{Content, Move};
 use crate::policy::index::Index;
 use crate::policy::labels::Kind;
 use crate::policy::peer_sets::{Networks, selects_kind};
 use crate::policy::rules::Atom;
-use crate::policy::tables::Tables;
 use crate::tables::put;
 
 /// The lists of peers that are new or gone.

@@ -9,12 +9,11 @@ use tweed_core::keyed::{self, Entry};
 use super::Compiled;
 use super::identify::Identified;
 use crate::policy::class::Class;
-use crate::policy::desired::{DIRECTIONS, Direction, Number, SELF, UNKNOWN};
+use crate::policy::desired::{DIRECTIONS, Direction, Number, SELF, Tables, UNKNOWN};
 use crate::policy::identities::Content;
 use crate::policy::local::Local;
 use crate::policy::ports::PortSet;
 use crate::policy::profiles::Profiles;
-use crate::policy::tables::Tables;
 use crate::tables::put;
 
 impl Compiled {

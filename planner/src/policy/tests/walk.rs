@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use tweed_component::schema::Sets as _;
+
 use crate::policy::desired::{Delta, Desired, Direction, Number, SELF, UNKNOWN};
 
 /// A packet.
@@ -66,25 +68,7 @@ fn network(desired: &Desired, address: IpAddr) -> Option<Number> {
 /// The desired state after a delta.
 pub fn applied(delta: &Delta, old: &Desired) -> Desired {
     let mut new = old.clone();
-    macro_rules! apply {
-        ($($($field:ident).+),* $(,)?) => {$(
-            assert!(delta.$($field).+.starts_from(&new.$($field).+), stringify!($($field).+));
-            delta.$($field).+.apply(&mut new.$($field).+);
-        )*};
-    }
-    apply!(
-        judged,
-        policed.ingress,
-        policed.egress,
-        selves,
-        identities,
-        networks,
-        pairs.ingress,
-        pairs.egress,
-        open,
-        exact,
-        range_profiles,
-        ranges,
-    );
+    assert!(new.is_start_of(delta), "{delta:#?}");
+    new.apply(delta);
     new
 }

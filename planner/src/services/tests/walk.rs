@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tweed_component::schema::Sets as _;
 use tweed_core::family::Family;
 
 use crate::policy::desired::Span;
@@ -207,42 +208,8 @@ fn check_affinity(desired: &Desired, group: Number) {
 /// The state that a delta leads to.
 pub fn applied(delta: &Delta, old: &Desired) -> Desired {
     let mut new = old.clone();
-    macro_rules! apply {
-        ($($($field:ident).+),* $(,)?) => {$(
-            assert!(delta.$($field).+.starts_from(&new.$($field).+), stringify!($($field).+));
-            delta.$($field).+.apply(&mut new.$($field).+);
-        )*};
-    }
-    apply!(
-        addresses.targets,
-        addresses.outside,
-        addresses.masquerade,
-        node_ports.targets,
-        node_ports.outside,
-        node_ports.masquerade,
-        node_port_networks,
-        node_port_exceptions,
-        groups,
-        affinities,
-        slots,
-        member_slots,
-        parts,
-        endpoints,
-        members.cluster,
-        members.local,
-        limits,
-        allowed,
-        open_to_node,
-        cluster_ips,
-        service_networks,
-        foreign,
-        pod_networks,
-        local_cidrs,
-        hairpin,
-        health_checks,
-        tracked,
-        untracked,
-    );
+    assert!(new.is_start_of(delta), "{delta:#?}");
+    new.apply(delta);
     new
 }
 
