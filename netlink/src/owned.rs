@@ -57,29 +57,24 @@ pub const SERVICES_TABLE: TableKey<'static> = TableKey {
 /// a flow is another one, which policies may forbid.
 pub const TABLES: [TableKey<'static>; 3] = [SERVICES_TABLE, POLICY_TABLE, TABLE];
 
-/// The set of the table of policies with the addresses of pods that policies have been applied to; a local
-/// address that is not in it passes nothing while there are policies.
-#[must_use]
-pub fn judged_set(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "policy_judged4",
-        Family::V6 => "policy_judged6",
-    }
-}
+/// The sets of the table of policies with the addresses of pods that policies have been applied
+/// to, without the digit of the family; a local address that is not in them passes nothing while
+/// there are policies.
+pub const JUDGED_SETS: &str = "policy_judged";
 
-/// Takes an address out of [`judged_set`], in the calling thread's network namespace: nobody
+/// Takes an address out of [`JUDGED_SETS`], in the calling thread's network namespace: nobody
 /// has judged the pod that has it now. A set or table that does not exist has no such address.
 ///
 /// # Errors
 /// The kernel's refusal.
 pub fn forget_judgement(address: IpAddr) -> Result<(), Error> {
     let mut transaction = Transaction::new(format!("{address} in table {POLICY_TABLE}"));
-    let octets = match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
+    let (digit, octets) = match address {
+        IpAddr::V4(address) => ('4', address.octets().to_vec()),
+        IpAddr::V6(address) => ('6', address.octets().to_vec()),
     };
     let key = |item: Attributes| item.nest(KEY, |key| key.bytes(VALUE, &octets));
-    let set = Attributes::new().text(SET_NAME, judged_set(Family::of(address)));
+    let set = Attributes::new().text(SET_NAME, &format!("{JUDGED_SETS}{digit}"));
     let named = set.nest(ELEMENTS, |list| list.nest(ITEM, key));
     transaction.delete(POLICY_TABLE.message(DELETE_ELEMENTS, named));
     match Socket::open()?.commit(&transaction) {

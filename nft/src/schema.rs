@@ -120,7 +120,7 @@ type Elements<D> = for<'a> fn(&'a D, Option<Family>) -> Box<dyn Iterator<Item = 
 /// The row of a field of the plan: its name in the kernel, the field, how keys and how values
 /// are written.
 macro_rules! row {
-    ($name:literal, $($field:ident).+, $keys:expr, $values:expr) => {
+    ($name:expr => $($field:ident).+, $keys:expr, $values:expr) => {
         $crate::schema::Row::new(
             $name,
             &$keys,
@@ -132,8 +132,8 @@ macro_rules! row {
         )
     };
     // Of a set.
-    ($name:literal, $($field:ident).+, $keys:expr) => {
-        $crate::schema::row!($name, $($field).+, $keys, $crate::schema::nothing())
+    ($name:expr => $($field:ident).+, $keys:expr) => {
+        $crate::schema::row!($name => $($field).+, $keys, $crate::schema::nothing())
     };
 }
 pub(crate) use row;
@@ -280,7 +280,9 @@ pub(crate) fn change<K, V>(
 ) -> ElementsDelta {
     let elements = |entries: &BTreeMap<K, V>| {
         let elements = entries.iter();
-        elements.filter_map(|entry| element(entry, family, &keys, &values)).collect()
+        elements
+            .filter_map(|entry| element(entry, family, &keys, &values))
+            .collect()
     };
     ElementsDelta {
         removed: elements(&delta.removed),

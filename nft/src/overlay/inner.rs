@@ -9,16 +9,17 @@
 //! searches a set of concatenated ranges with the vector registers, which it has to
 //! save first, and takes elements out by going through all of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_core::family::Family;
-use tweed_planner::overlay::desired::Ruleset;
+use tweed_planner::overlay::desired::{Ruleset, RulesetDelta};
 
-use crate::element::{Contents, Elements, Field};
+use crate::element::{Change, Contents, Element, ElementsDelta, Field};
 use crate::table::{KeptBy, Set};
 use crate::value::{Type, Value};
-use crate::words::FAMILIES;
+use crate::words::{FAMILIES, digit};
 
 /// What networks inside of packets have in common that are in one set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +40,6 @@ impl From<&IpNetwork> for InnerPrefix {
 impl InnerPrefix {
     /// The name of its set for an outer family: `vxlan_ipv4_24_sources6`.
     fn set(self, outer: Family) -> String {
-        let digit = |family| if family == Family::V4 { '4' } else { '6' };
         let (inner, outer) = (digit(self.family), digit(outer));
         format!("vxlan_ipv{inner}_{}_sources{outer}", self.length)
     }
@@ -74,17 +74,19 @@ impl InnerPrefix {
         format!("@th,224,16 {ethertype} {saddr} . {source} & {mask} @{set}")
     }
 
-    /// The elements of its set for an outer family.
-    fn elements(self, ruleset: &Ruleset, outer: Family) -> Elements {
-        let pairs = ruleset.vxlan_sources.iter();
-        pairs
-            .filter(|(source, inner)| Family::of(*source) == outer && self == inner.into())
-            .map(|(source, inner)| {
-                let inner = Value::Inner(inner.network());
-                let fields: [Field; 2] = [(*source).into(), inner.into()];
-                (fields.into_iter().collect(), None)
-            })
-            .collect()
+    /// The elements of its set for an outer family, out of these pairs.
+    fn elements<'a>(
+        self,
+        outer: Family,
+        pairs: impl Iterator<Item = &'a (IpAddr, IpNetwork)>,
+    ) -> impl Iterator<Item = Element> {
+        let pairs = pairs
+            .filter(move |(source, inner)| Family::of(*source) == outer && self == inner.into());
+        pairs.map(|(source, inner)| {
+            let inner = Value::Inner(inner.network());
+            let fields: [Field; 2] = [(*source).into(), inner.into()];
+            (fields.into_iter().collect(), None)
+        })
     }
 }
 
@@ -102,33 +104,49 @@ pub(super) fn prefixes(ruleset: &Ruleset) -> BTreeSet<InnerPrefix> {
         return BTreeSet::new();
     }
     let own = ruleset.local_cidrs.iter().map(InnerPrefix::from);
-    own.chain(prefixes_of_sources(ruleset)).collect()
-}
-
-/// The prefixes of what packets may have inside.
-pub(super) fn prefixes_of_sources(ruleset: &Ruleset) -> impl Iterator<Item = InnerPrefix> {
-    let pairs = ruleset.vxlan_sources.iter();
-    pairs.map(|(_, inner)| InnerPrefix::from(inner))
+    let sources = ruleset.vxlan_sources.iter();
+    own.chain(sources.map(|(_, inner)| inner.into())).collect()
 }
 
 /// The declarations of the sets for `prefixes`.
 pub(super) fn sets(prefixes: &BTreeSet<InnerPrefix>) -> impl Iterator<Item = Set> {
-    let set = |prefix: &InnerPrefix, outer| Set {
+    all(prefixes).map(|(prefix, outer)| Set {
         name: prefix.set(outer),
         key: vec![address(outer), prefix.source()],
         data: None,
         interval: false,
         kept_by: KeptBy::Keeper,
-    };
-    prefixes
-        .iter()
-        .flat_map(move |prefix| FAMILIES.map(|outer| set(prefix, outer)))
+    })
 }
 
 /// What the sets for `prefixes` should hold.
 pub(super) fn contents(prefixes: &BTreeSet<InnerPrefix>, ruleset: &Ruleset) -> Contents {
-    let sets = prefixes.iter().flat_map(|prefix| {
-        FAMILIES.map(|outer| (prefix.set(outer), prefix.elements(ruleset, outer)))
+    let sets = all(prefixes).map(|(prefix, outer)| {
+        let elements = prefix.elements(outer, ruleset.vxlan_sources.iter());
+        (prefix.set(outer), elements.collect())
     });
     sets.collect()
+}
+
+/// What `delta` changes of the sets for `prefixes`.
+pub(super) fn changes(
+    prefixes: &BTreeSet<InnerPrefix>,
+    delta: &RulesetDelta,
+) -> impl Iterator<Item = Change> {
+    all(prefixes).map(|(prefix, outer)| {
+        let elements = |pairs: &BTreeMap<_, ()>| prefix.elements(outer, pairs.keys()).collect();
+        let delta = ElementsDelta {
+            removed: elements(&delta.vxlan_sources.removed),
+            added: elements(&delta.vxlan_sources.added),
+        };
+        let set = prefix.set(outer);
+        Change { set, delta }
+    })
+}
+
+/// Each prefix with the outer families.
+fn all(prefixes: &BTreeSet<InnerPrefix>) -> impl Iterator<Item = (InnerPrefix, Family)> {
+    prefixes
+        .iter()
+        .flat_map(|prefix| FAMILIES.map(|outer| (*prefix, outer)))
 }

@@ -9,9 +9,10 @@ mod table;
 
 use std::collections::BTreeSet;
 
-use tweed_planner::overlay::desired::Ruleset;
+use tweed_planner::overlay::desired::{Ruleset, RulesetDelta};
 
-use crate::element::Contents;
+use crate::element::{Change, Contents};
+use crate::schema;
 use crate::table::{Set, Skeleton};
 use crate::tables::TABLE;
 use inner::InnerPrefix;
@@ -30,9 +31,9 @@ fn skeleton(ruleset: &Ruleset) -> Skeleton {
 
 /// All sets of a table with these prefixes of sources inside of VXLAN.
 fn declarations(prefixes: &BTreeSet<InnerPrefix>) -> Vec<Set> {
-    let mut sets = sets::sets();
-    sets.extend(inner::sets(prefixes));
-    sets
+    schema::declarations::<Ruleset>()
+        .chain(inner::sets(prefixes))
+        .collect()
 }
 
 /// What all sets of a table with these prefixes should hold.
@@ -40,6 +41,14 @@ fn contents(prefixes: &BTreeSet<InnerPrefix>, ruleset: &Ruleset) -> Contents {
     let mut contents = sets::contents(ruleset);
     contents.extend(inner::contents(prefixes, ruleset));
     contents
+}
+
+/// What `delta` changes of the sets of a table with these prefixes. No CIDR of a change lies
+/// in another one.
+fn changes(prefixes: &BTreeSet<InnerPrefix>, delta: &RulesetDelta) -> Vec<Change> {
+    let mut changes = schema::changes::<Ruleset>(delta);
+    changes.extend(inner::changes(prefixes, delta).filter(|change| !change.delta.is_empty()));
+    changes
 }
 
 #[cfg(test)]

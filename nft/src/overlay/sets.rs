@@ -1,138 +1,85 @@
 //! The sets of the table: what each is for, and what it holds. Pure.
-//!
-//! A set is named by its kind and a digit for the family: `cluster_cidrs4`.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-
-use crate::element::{Contents, Field, Key};
-use crate::table::{KeptBy, Set};
-use crate::value::{Type, Value};
-use crate::words::FAMILIES;
 use tweed_core::family::Family;
 use tweed_planner::overlay::desired::Ruleset;
 
-/// One kind of set; the table has it once for each family.
-#[derive(Debug)]
-struct SetKind {
-    /// Its name without the digit.
-    name: &'static str,
-    /// Whether elements are ranges (CIDRs) rather than single addresses.
-    interval: bool,
-    /// What stands behind the address in a key.
-    beside: Option<Type>,
-    /// What it should hold, of both families.
-    elements: fn(&Ruleset) -> Vec<Element>,
-}
-
-/// A range of addresses, and what stands behind it.
-type Element = (IpNetwork, Option<Value>);
+use crate::element::{Contents, Element, Elements, Field};
+use crate::schema::{ADDRESS, Keys, PlannedSet, Row, Schema, row};
+use crate::table::KeptBy;
+use crate::value::{Type, Value};
 
 /// Every set of the table, but for those of [`super::inner`].
-const SETS: [SetKind; 5] = [
-    SetKind {
-        name: "local_cidrs",
-        interval: true,
-        beside: None,
-        elements: |ruleset| alone(&ruleset.local_cidrs),
-    },
-    SetKind {
-        name: "cluster_cidrs",
-        interval: true,
-        beside: None,
-        elements: |ruleset| alone(&ruleset.cluster_cidrs),
-    },
-    SetKind {
-        name: "node_addresses",
-        interval: false,
-        beside: None,
-        elements: |ruleset| alone(&ruleset.node_addresses),
-    },
-    SetKind {
-        name: "underlay_addresses",
-        interval: false,
-        beside: None,
-        elements: |ruleset| alone(&ruleset.underlay_addresses),
-    },
-    SetKind {
-        name: "pod_links",
-        interval: false,
-        beside: Some(Type::Interface),
-        elements: |ruleset| {
-            let pairs = ruleset.pod_links.iter();
-            pairs
-                .map(|(address, link)| (IpNetwork::from(*address), Some(Value::Interface(*link))))
-                .collect()
-        },
-    },
+static ROWS: [Row<Ruleset>; 5] = [
+    row!("local_cidrs" => local_cidrs, CIDR),
+    row!("cluster_cidrs" => cluster_cidrs, CIDR),
+    row!("node_addresses" => node_addresses, ADDRESS),
+    row!("underlay_addresses" => underlay_addresses, ADDRESS),
+    row!("pod_links" => pod_links, POD_LINK),
 ];
 
-fn alone<A: Copy + Into<IpNetwork>>(addresses: &BTreeSet<A>) -> Vec<Element> {
-    let element = |address: &A| ((*address).into(), None);
-    addresses.iter().map(element).collect()
-}
+impl Schema for Ruleset {
+    const KEPT_BY: KeptBy = KeptBy::Keeper;
 
-impl SetKind {
-    /// The set's name in the kernel.
-    fn of(&self, family: Family) -> String {
-        let digit = match family {
-            Family::V4 => '4',
-            Family::V6 => '6',
-        };
-        format!("{}{digit}", self.name)
+    fn sets() -> impl Iterator<Item = PlannedSet<Self>> {
+        ROWS.iter().flat_map(Row::sets)
     }
 }
 
-/// The declarations of the sets of all kinds.
-pub(super) fn sets() -> Vec<Set> {
-    let set = |kind: &SetKind, family| Set {
-        name: kind.of(family),
-        key: std::iter::once(match family {
-            Family::V4 => Type::Ipv4,
-            Family::V6 => Type::Ipv6,
-        })
-        .chain(kind.beside)
-        .collect(),
-        data: None,
-        interval: kind.interval,
-        kept_by: KeptBy::Keeper,
-    };
-    SETS.iter()
-        .flat_map(|kind| FAMILIES.map(|family| set(kind, family)))
-        .collect()
-}
+const CIDR: Keys<IpNetwork> = Keys {
+    types: &[Type::Ipv4],
+    interval: true,
+    family: Some(|cidr| Family::of(cidr.ip())),
+    key: |cidr| (*cidr).into(),
+};
+
+const POD_LINK: Keys<(IpAddr, u32)> = Keys {
+    types: &[Type::Ipv4, Type::Interface],
+    interval: false,
+    family: Some(|(address, _)| Family::of(*address)),
+    key: |(address, link)| {
+        let fields: [Field; 2] = [(*address).into(), Value::Interface(*link).into()];
+        fields.into_iter().collect()
+    },
+};
 
 /// What the sets should hold. A CIDR that lies in another is left out, since
 /// elements of one set must not overlap; neighbouring CIDRs stay apart, so that
 /// one Node more or less changes nobody else's element.
 pub(super) fn contents(ruleset: &Ruleset) -> Contents {
-    let mut contents = Contents::new();
-    for kind in &SETS {
-        for family in FAMILIES {
-            let elements = (kind.elements)(ruleset).into_iter();
-            let mut elements: Vec<(Field, Option<Field>)> = elements
-                .filter(|(network, _)| Family::of(network.ip()) == family)
-                .map(|(network, beside)| (network.into(), beside.map(Field::from)))
-                .collect();
-            if kind.interval {
-                // The wider one of two that start together comes first.
-                elements.sort_by(|(a, _), (b, _)| a.first.cmp(&b.first).then(b.last.cmp(&a.last)));
-                // CIDRs overlap only as a whole.
-                elements.dedup_by(|(later, _), (kept, _)| later.last <= kept.last);
-            }
-            let key = |(field, beside): (Field, Option<Field>)| {
-                let fields = std::iter::once(field).chain(beside);
-                (fields.collect::<Key>(), None)
-            };
-            contents.insert(kind.of(family), elements.into_iter().map(key).collect());
-        }
-    }
-    contents
+    let contents = Ruleset::sets().map(|set| {
+        let elements = set.elements(ruleset);
+        let elements = if set.declaration().interval {
+            merged(elements)
+        } else {
+            elements.collect()
+        };
+        (set.name(), elements)
+    });
+    contents.collect()
+}
+
+/// CIDRs without those that lie in others.
+fn merged(elements: impl Iterator<Item = Element>) -> Elements {
+    let ends = |(key, _): &Element| {
+        let field = key.fields().first();
+        field.map(|field| (field.first, Reverse(field.last)))
+    };
+    let last = |cidr: &Element| ends(cidr).map(|(_, Reverse(last))| last);
+    let mut elements: Vec<Element> = elements.collect();
+    // The wider one of two that start together comes first.
+    elements.sort_by_key(ends);
+    // CIDRs overlap only as a whole.
+    elements.dedup_by(|later, kept| last(later) <= last(kept));
+    elements.into_iter().collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use proptest::prelude::*;
@@ -140,8 +87,7 @@ mod tests {
     use super::*;
     use tweed_core::keyed::Delta;
 
-    use crate::element::{Elements, apply, count, count_beyond, diff};
-    use crate::value::Value;
+    use crate::element::{Key, apply, count, count_beyond, diff};
 
     fn cidrs(list: &[&str]) -> BTreeSet<IpNetwork> {
         list.iter().map(|cidr| cidr.parse().unwrap()).collect()
@@ -271,7 +217,7 @@ mod tests {
         fn elements_hold_the_same_addresses_as_the_cidrs_and_never_overlap(ruleset in ruleset(), probe in network()) {
             let contents = contents(&ruleset);
             let family = Family::of(probe.ip());
-            let elements = &contents[&SETS[1].of(family)];
+            let elements = &contents[&ROWS[1].of(family).name()];
             let mut end = None;
             for field in fields(elements) {
                 prop_assert!(end.is_none_or(|end| field.first > end));

@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use tweed_netlink::nf::object::TableKey;
-use tweed_planner::overlay::desired::Ruleset;
+use tweed_planner::overlay::desired::{Ruleset, RulesetDelta};
 
 use super::inner::{self, InnerPrefix};
-use super::{contents, declarations, skeleton};
+use super::{changes, contents, declarations, skeleton};
 use crate::connection::Connection;
-use crate::element::diff;
 use crate::error::Error;
 use crate::keeper::{Keeper, Outcome};
 use crate::tables::{TABLE, Table};
@@ -51,9 +50,7 @@ impl OverlayTable {
 
 impl Table for OverlayTable {
     type Desired = Ruleset;
-    /// Elements of the first that the second has not are deleted, those of the second are
-    /// added; the rest of both does not matter.
-    type Delta = (Ruleset, Ruleset);
+    type Delta = RulesetDelta;
 
     const KEY: TableKey<'static> = TABLE;
 
@@ -73,13 +70,14 @@ impl Table for OverlayTable {
     fn follow(
         &mut self,
         nft: &mut Connection,
-        (removed, added): &(Ruleset, Ruleset),
+        delta: &RulesetDelta,
     ) -> Result<Option<Outcome>, Error> {
         let prefixes = &self.prefixes;
-        if !inner::prefixes_of_sources(added).all(|prefix| prefixes.contains(&prefix)) {
+        let mut added = delta.vxlan_sources.added.keys();
+        if !added.all(|(_, inner)| prefixes.contains(&inner.into())) {
             return Ok(None);
         }
-        let changes = diff(&contents(prefixes, removed), &contents(prefixes, added));
+        let changes = changes(prefixes, delta);
         self.keeper.follow(nft, &declarations(prefixes), [changes])
     }
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use tweed_core::family::Family;
+use tweed_netlink::owned::JUDGED_SETS;
 use tweed_planner::policy::desired::{Desired, Direction, Number, PortRange};
 
 use crate::element::Field;
@@ -13,23 +14,23 @@ use crate::words::FAMILIES;
 
 /// Those of addresses.
 static OF_ADDRESSES: [Row<Desired>; 9] = [
-    row!("local_cidrs", local_cidrs, SPAN),
-    row!("judged", judged, ADDRESS),
-    row!("policy_in", policed.ingress, ADDRESS),
-    row!("policy_out", policed.egress, ADDRESS),
-    row!("policy_self", selves, TWICE),
-    row!("policy_ids", identities, ADDRESS, number()),
-    row!("policy_nets", networks, SPAN, number()),
-    row!("policy_pairs_in", pairs.ingress, PAIR, number()),
-    row!("policy_pairs_out", pairs.egress, PAIR, number()),
+    row!("local_cidrs" => local_cidrs, SPAN),
+    row!(JUDGED_SETS => judged, ADDRESS),
+    row!("policy_in" => policed.ingress, ADDRESS),
+    row!("policy_out" => policed.egress, ADDRESS),
+    row!("policy_self" => selves, TWICE),
+    row!("policy_ids" => identities, ADDRESS, number()),
+    row!("policy_nets" => networks, SPAN, number()),
+    row!("policy_pairs_in" => pairs.ingress, PAIR, number()),
+    row!("policy_pairs_out" => pairs.egress, PAIR, number()),
 ];
 
 /// Those that say what a profile allows, by its number.
 static OF_PROFILES: [Row<Desired>; 4] = [
-    row!("policy_open", open, NUMBER),
-    row!("policy_exact", exact, EXACT),
-    row!("policy_range_profiles", range_profiles, OF_PROTOCOL, number()),
-    row!("policy_ranges", ranges, RANGE),
+    row!("policy_open" => open, NUMBER),
+    row!("policy_exact" => exact, EXACT),
+    row!("policy_range_profiles" => range_profiles, OF_PROTOCOL, number()),
+    row!("policy_ranges" => ranges, RANGE),
 ];
 
 impl Schema for Desired {
@@ -37,7 +38,10 @@ impl Schema for Desired {
 
     fn sets() -> impl Iterator<Item = PlannedSet<Self>> {
         let of_family = |family| OF_ADDRESSES.iter().map(move |row| row.of(family));
-        FAMILIES.into_iter().flat_map(of_family).chain(of_profiles())
+        FAMILIES
+            .into_iter()
+            .flat_map(of_family)
+            .chain(of_profiles())
     }
 }
 

@@ -150,7 +150,10 @@ impl PolicyTable {
         let changes = if self.keeper.knows_provided() {
             Vec::new()
         } else {
-            match self.keeper.compare(nft, schema::declarations::<Desired>(), desired)? {
+            match self
+                .keeper
+                .compare(nft, schema::declarations::<Desired>(), desired)?
+            {
                 Some(changes) => changes,
                 None => return self.renew(nft, skeleton, desired, current),
             }
@@ -194,7 +197,10 @@ impl PolicyTable {
         desired: &Desired,
     ) -> Result<Outcome, Error> {
         let declarations = declarations();
-        let Some(changes) = self.keeper.compare(nft, schema::declarations::<Desired>(), desired)? else {
+        let Some(changes) = self
+            .keeper
+            .compare(nft, schema::declarations::<Desired>(), desired)?
+        else {
             return self.renew(nft, skeleton, desired, Generation::FIRST);
         };
         let mut outcome = self.keeper.outcome_of(&changes);

@@ -7,8 +7,8 @@ use tweed_planner::policy::desired::{
 };
 
 use super::generation::Generation;
-use super::steps::Steps;
 use super::skeleton;
+use super::steps::Steps;
 use crate::element::{self, Change, Contents, Elements, apply};
 use crate::provider::Provider;
 use crate::schema::{self, Schema as _};

@@ -37,50 +37,51 @@ const CLIENTS: u32 = 500_000;
 /// yet, and nothing is refused before all that passes is known.
 static ROWS: [&Row<Desired>; 27] = [
     &LOCAL_CIDRS,
-    &row!("service_pods", pod_networks, SPAN),
-    &row!("service_hairpin", hairpin, TWICE),
+    &row!("service_pods" => pod_networks, SPAN),
+    &row!("service_hairpin" => hairpin, TWICE),
     &ENDPOINTS,
     &SLOTS,
-    &row!("service_members_cluster", members.cluster, NUMBER),
-    &row!("service_members_local", members.local, NUMBER),
+    &row!("service_members_cluster" => members.cluster, NUMBER),
+    &row!("service_members_local" => members.local, NUMBER),
     &MEMBER_SLOTS,
     &PARTS,
-    &row!("service_affinity_groups", groups, NUMBER, AFFINITY_GROUP),
+    &row!("service_affinity_groups" => groups, NUMBER, AFFINITY_GROUP),
     &TIMEOUTS,
     &OPEN_TO_NODE,
     &ALLOWED,
     &LIMITS,
-    &row!("service_node_port_exceptions", node_port_exceptions, ADDRESS),
-    &row!("service_node_port_networks", node_port_networks, SPAN),
-    &row!("service_addresses_masqueraded", addresses.masquerade, FRONTEND, masqueraded()),
-    &row!("service_addresses_kept", addresses.masquerade, FRONTEND, kept()),
-    &row!("service_targets_outside", addresses.outside, FRONTEND, target()),
+    &row!("service_node_port_exceptions" => node_port_exceptions, ADDRESS),
+    &row!("service_node_port_networks" => node_port_networks, SPAN),
+    &row!("service_addresses_masqueraded" => addresses.masquerade, FRONTEND, masqueraded()),
+    &row!("service_addresses_kept" => addresses.masquerade, FRONTEND, kept()),
+    &row!("service_targets_outside" => addresses.outside, FRONTEND, target()),
     &TARGETS,
-    &row!("service_node_ports_masqueraded", node_ports.masquerade, NODE_PORT, masqueraded()),
-    &row!("service_node_ports_kept", node_ports.masquerade, NODE_PORT, kept()),
-    &row!("service_node_port_targets_outside", node_ports.outside, NODE_PORT, target()),
+    &row!("service_node_ports_masqueraded" => node_ports.masquerade, NODE_PORT, masqueraded()),
+    &row!("service_node_ports_kept" => node_ports.masquerade, NODE_PORT, kept()),
+    &row!("service_node_port_targets_outside" => node_ports.outside, NODE_PORT, target()),
     &NODE_PORT_TARGETS,
-    &row!("service_foreign", foreign, ADDRESS),
-    &row!("service_cluster_ips", cluster_ips, ADDRESS),
-    &row!("service_networks", service_networks, SPAN),
+    &row!("service_foreign" => foreign, ADDRESS),
+    &row!("service_cluster_ips" => cluster_ips, ADDRESS),
+    &row!("service_networks" => service_networks, SPAN),
 ];
 
 // Those of which the agent reads what they hold, or decides when they are written.
-pub(super) static LOCAL_CIDRS: Row<Desired> = row!("local_cidrs", local_cidrs, SPAN);
-pub(super) static ENDPOINTS: Row<Desired> = row!("service_endpoints", endpoints, NUMBER, endpoint());
-pub(super) static SLOTS: Row<Desired> = row!("service_slots", slots, SLOT, endpoint());
+pub(super) static LOCAL_CIDRS: Row<Desired> = row!("local_cidrs" => local_cidrs, SPAN);
+pub(super) static ENDPOINTS: Row<Desired> =
+    row!("service_endpoints" => endpoints, NUMBER, endpoint());
+pub(super) static SLOTS: Row<Desired> = row!("service_slots" => slots, SLOT, endpoint());
 pub(super) static MEMBER_SLOTS: Row<Desired> =
-    row!("service_member_slots", member_slots, SLOT, number());
-pub(super) static PARTS: Row<Desired> = row!("service_parts", parts, SLOT, PART);
+    row!("service_member_slots" => member_slots, SLOT, number());
+pub(super) static PARTS: Row<Desired> = row!("service_parts" => parts, SLOT, PART);
 /// The groups whose clients are remembered for another time than the default.
-pub(super) static TIMEOUTS: Row<Desired> = row!("service_timeouts", affinities, NUMBER, TIMEOUT);
-pub(super) static OPEN_TO_NODE: Row<Desired> = row!("service_open_to_node", open_to_node, NUMBER);
-pub(super) static ALLOWED: Row<Desired> = row!("service_allowed", allowed, LIMITED);
-pub(super) static LIMITS: Row<Desired> = row!("service_limits", limits, FRONTEND, number());
+pub(super) static TIMEOUTS: Row<Desired> = row!("service_timeouts" => affinities, NUMBER, TIMEOUT);
+pub(super) static OPEN_TO_NODE: Row<Desired> = row!("service_open_to_node" => open_to_node, NUMBER);
+pub(super) static ALLOWED: Row<Desired> = row!("service_allowed" => allowed, LIMITED);
+pub(super) static LIMITS: Row<Desired> = row!("service_limits" => limits, FRONTEND, number());
 pub(super) static TARGETS: Row<Desired> =
-    row!("service_targets", addresses.targets, FRONTEND, target());
+    row!("service_targets" => addresses.targets, FRONTEND, target());
 pub(super) static NODE_PORT_TARGETS: Row<Desired> =
-    row!("service_node_port_targets", node_ports.targets, NODE_PORT, target());
+    row!("service_node_port_targets" => node_ports.targets, NODE_PORT, target());
 
 impl Schema for Desired {
     const KEPT_BY: KeptBy = KeptBy::Provider;

@@ -204,7 +204,10 @@ impl ServicesTable {
         if self.keeper.knows_provided() {
             return Ok(Outcome::default());
         }
-        let Some(changes) = self.keeper.compare(nft, schema::declarations::<Desired>(), desired)? else {
+        let Some(changes) = self
+            .keeper
+            .compare(nft, schema::declarations::<Desired>(), desired)?
+        else {
             return self.keeper.renew(nft, skeleton, None, desired);
         };
         let mut outcome = self.keeper.outcome_of(&changes);

@@ -1,6 +1,7 @@
 //! What changes with the Nodes of a cluster, one or thousands at once, is written as
 //! elements; the rules stay.
 
+use tweed_component::schema::Sets as _;
 use tweed_nft::Outcome;
 use tweed_nft::Table as _;
 use tweed_planner::overlay::desired::Ruleset;
@@ -40,8 +41,8 @@ fn a_pod_cidr_of_a_new_length_is_taken_up_by_the_next_reconcile() {
         ..Ruleset::default()
     };
     let follow = |removed: Ruleset, added: Ruleset| {
-        let outcome =
-            node.with(move |table| table.overlay.follow(&mut table.nft, &(removed, added)));
+        let delta = removed.change_to(&added);
+        let outcome = node.with(move |table| table.overlay.follow(&mut table.nft, &delta));
         outcome.unwrap()
     };
     let (same, other) = (one_more("10.0.9.0/24"), one_more("10.0.8.0/23"));

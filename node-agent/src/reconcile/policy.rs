@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use ipnetwork::IpNetwork;
 use tokio::sync::watch;
+use tweed_component::schema::Sets as _;
 use tweed_component::{Progress, Step};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
@@ -298,7 +299,7 @@ impl Component for PolicyReconciler {
             let policed = desired.policed.get(direction).len();
             self.metrics.set_policed(word(direction), policed);
         }
-        self.metrics.set_policy_elements(size(desired));
+        self.metrics.set_policy_elements(desired.size());
         for (kind, count) in index.policies() {
             self.metrics.set_policies(kind, count);
         }
@@ -344,35 +345,6 @@ fn word(direction: Direction) -> &'static str {
         Direction::In => "ingress",
         Direction::Out => "egress",
     }
-}
-
-/// How many elements the sets and maps have.
-fn size(desired: &Desired) -> usize {
-    let Desired {
-        active: _,
-        local_cidrs,
-        judged,
-        policed,
-        selves,
-        identities,
-        networks,
-        pairs,
-        open,
-        exact,
-        range_profiles,
-        ranges,
-    } = desired;
-    let of_directions = DIRECTIONS.map(|one| policed.get(one).len() + pairs.get(one).len());
-    of_directions.iter().sum::<usize>()
-        + local_cidrs.len()
-        + judged.len()
-        + selves.len()
-        + identities.len()
-        + networks.len()
-        + open.len()
-        + exact.len()
-        + range_profiles.len()
-        + ranges.len()
 }
 
 #[cfg(test)]

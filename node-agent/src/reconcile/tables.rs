@@ -10,14 +10,15 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use tweed_component::Step;
+use tweed_component::schema::Sets as _;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_core::{keyed, version::Version};
+use tweed_core::version::Version;
 use tweed_netlink::nf::Membership;
 use tweed_nft::overlay::OverlayTable;
 use tweed_nft::policy::{Dropped, PolicyTable};
 use tweed_nft::services::{Refused, ServicesTable};
 use tweed_nft::{Connection, Error, Joint, Table};
-use tweed_planner::overlay::desired::Ruleset;
+use tweed_planner::overlay::desired::{Ruleset, RulesetDelta};
 use tweed_planner::overlay::{Network, OverlayPlanner};
 use tweed_planner::policy::Desired as PolicyDesired;
 use tweed_planner::services::desired::Desired as ServicesDesired;
@@ -404,42 +405,22 @@ fn overlay_step(
     planner: &OverlayPlanner,
     written: Option<(Version, PodLinks)>,
     pod_links: &PodLinks,
-) -> Planned<(Ruleset, Ruleset)> {
+) -> Planned<RulesetDelta> {
     let step = written.and_then(|(version, links)| {
-        let (mut removed, mut added) = sides(planner, version)?;
-        removed.pod_links = &links - pod_links;
-        added.pod_links = pod_links - &links;
-        let nothing = Ruleset::default();
-        Some(if removed == nothing && added == nothing {
+        let mut delta = if version == planner.version() {
+            RulesetDelta::default()
+        } else {
+            planner.delta_since(version)?.ruleset.clone()
+        };
+        delta.pod_links = links.change_to(pod_links);
+        Some(if delta.is_empty() {
             Step::Unchanged
         } else {
-            Step::Delta(Box::new((removed, added)))
+            Step::Delta(Box::new(delta))
         })
     });
     Planned {
         held: step.is_some(),
         step: step.unwrap_or(Step::Full),
     }
-}
-
-/// What the plan of now removes from the sets since `written`, and what it adds,
-/// where that is known.
-fn sides(planner: &OverlayPlanner, written: Version) -> Option<(Ruleset, Ruleset)> {
-    if written == planner.version() {
-        return Some((Ruleset::default(), Ruleset::default()));
-    }
-    let delta = planner.delta_since(written)?;
-    let side = |added: bool| Ruleset {
-        cluster_cidrs: keys(&delta.cluster_cidrs, added),
-        node_addresses: keys(&delta.node_addresses, added),
-        underlay_addresses: keys(&delta.underlay_addresses, added),
-        vxlan_sources: keys(&delta.vxlan_sources, added),
-        ..Ruleset::default()
-    };
-    Some((side(false), side(true)))
-}
-
-fn keys<K: Ord + Copy>(delta: &keyed::Delta<K, ()>, added: bool) -> BTreeSet<K> {
-    let entries = if added { &delta.added } else { &delta.removed };
-    entries.keys().copied().collect()
 }

@@ -1,5 +1,6 @@
 //! A client keeps its endpoint, for as long as both are there and it comes in time.
 
+use tweed_component::schema::Sets as _;
 use tweed_core::family::Family;
 use tweed_nft::Table as _;
 use tweed_planner::services::desired::{

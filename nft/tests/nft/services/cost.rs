@@ -7,6 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Instant;
 
+use tweed_component::schema::Sets as _;
 use tweed_core::family::Family;
 use tweed_core::object::service::DEFAULT_AFFINITY_SECONDS;
 use tweed_nft::Table as _;

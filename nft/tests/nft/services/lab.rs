@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
+use tweed_component::schema::Sets as _;
 use tweed_core::family::Family;
 use tweed_nft::services::Refused;
 use tweed_nft::{Outcome, Table as _};
