@@ -26,7 +26,7 @@ use crate::nf::{FAMILY_INET, Socket, Transaction, attributes::Attributes};
 use crate::route::{MAIN_TABLE, Route};
 use crate::{error::Error, link::Link};
 use ipnetwork::IpNetwork;
-use tweed_core::{attachment::Attachment, family::Family, mac::Mac};
+use tweed_core::{attachment::Attachment, mac::Mac};
 
 use tweed_core::ownership::{
     ALIAS_PREFIX, DELETION_GROUPS, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_GROUP,

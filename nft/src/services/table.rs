@@ -293,7 +293,7 @@ impl Table for ServicesTable {
     }
 
     fn restore(&mut self, nft: &mut Connection) -> Result<Outcome, Error> {
-        if !has_set(nft, SERVICES_TABLE, &ServiceSet::Parts.name())? {
+        if !has_set(nft, SERVICES_TABLE, &PARTS.of(None).name())? {
             return Ok(Outcome::default());
         }
         let skeleton = skeleton(&self.used_timeouts(nft)?);
