@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_agent::services::index::{ServiceIndex, ServiceObject};
+use tweed_agent::index::services::Collection;
+use tweed_agent::index::{Input, ServiceIndex};
 use tweed_component::explain::{Destination, Where};
-use tweed_core::object::Event;
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::node::Node;
 use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
+use tweed_core::object::{Event, Object};
 use tweed_planner::services::desired::{Desired, Endpoint, Frontend, Tracked};
 use tweed_planner::services::explain::lookup::{self, Origin, Way, WithoutService};
 use tweed_planner::services::stale::{Flow as Answered, Former, Judge, PROTOCOL};
@@ -58,17 +59,27 @@ impl Objects {
 
     /// Lists them, as a source does.
     fn list(&self, index: &mut ServiceIndex) {
-        list(index, &self.services);
-        list(index, &self.slices);
-        list(index, &self.cidrs);
+        list(index, Collection::Services, &self.services);
+        list(index, Collection::EndpointSlices, &self.slices);
+        list(index, Collection::ServiceCidrs, &self.cidrs);
         self.set_nodes(index);
     }
 
     /// Tells of what differs from others, as a watch does.
     fn follow(&self, before: &Self, index: &mut ServiceIndex) {
-        follow(index, &before.services, &self.services);
-        follow(index, &before.slices, &self.slices);
-        follow(index, &before.cidrs, &self.cidrs);
+        follow(
+            index,
+            Collection::Services,
+            &before.services,
+            &self.services,
+        );
+        follow(
+            index,
+            Collection::EndpointSlices,
+            &before.slices,
+            &self.slices,
+        );
+        follow(index, Collection::ServiceCidrs, &before.cidrs, &self.cidrs);
         self.set_nodes(index);
     }
 
@@ -88,22 +99,27 @@ impl Objects {
     }
 }
 
-fn list<K: ServiceObject>(index: &mut ServiceIndex, objects: &[K]) {
-    index.apply(Event::<K>::Init);
+fn list<K: Object + Input<Collection>>(index: &mut ServiceIndex, of: Collection, objects: &[K]) {
+    index.apply(&of, Event::<K>::Init);
     for object in objects {
-        index.apply(Event::InitApply(object.clone()));
+        index.apply(&of, Event::InitApply(object.clone()));
     }
-    index.apply(Event::<K>::InitDone);
+    index.apply(&of, Event::<K>::InitDone);
 }
 
-fn follow<K: ServiceObject>(index: &mut ServiceIndex, before: &[K], after: &[K]) {
+fn follow<K: Object + Input<Collection>>(
+    index: &mut ServiceIndex,
+    of: Collection,
+    before: &[K],
+    after: &[K],
+) {
     for object in before {
         if !after.iter().any(|one| one.key() == object.key()) {
-            index.apply(Event::<K>::Delete(object.key()));
+            index.apply(&of, Event::<K>::Delete(object.key()));
         }
     }
     for object in after {
-        index.apply(Event::Apply(object.clone()));
+        index.apply(&of, Event::Apply(object.clone()));
     }
 }
 
