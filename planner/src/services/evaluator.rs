@@ -13,8 +13,8 @@ use tweed_core::object::service::{Service, ServicePort};
 use tweed_core::object::service_cidr::ServiceCidr;
 
 use super::desired::Endpoint;
-use super::options::Options;
-use super::surroundings::PodNetworks;
+use super::model::options::Options;
+use super::model::surroundings::PodNetworks;
 
 /// All objects, as the Node that [`Options::node_name`] names sees them.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,17 +20,17 @@ use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{Event, Object};
 
-use super::claims::Contest;
-use super::compiled::Compiled;
 use super::desired::{Delta, Desired, ServiceName};
-use super::frontends::WithoutLocal;
-use super::known_numbers::KnownNumbers;
-use super::options::Options;
-use super::refusal::Refused;
-use super::registry::Registry;
-use super::reserved::Reserved;
-use super::spec::Spec;
-use super::surroundings::{Overlap, PodNetworks, Surroundings};
+use super::model::frontends::WithoutLocal;
+use super::model::options::Options;
+use super::model::refusal::Refused;
+use super::model::registry::Registry;
+use super::model::reserved::Reserved;
+use super::model::spec::Spec;
+use super::model::surroundings::{Overlap, PodNetworks, Surroundings};
+use super::table::KnownNumbers;
+use super::table::claims::Contest;
+use super::table::compiled::Compiled;
 
 /// How the plan of now differs from the last one, which is
 /// [`ServicePlanner::desired`].

@@ -10,7 +10,7 @@ use crate::services::desired::{
     Desired, Endpoint, Frontend, Frontends, Holds, Masquerade, NodePort, Number, SCOPES, Span,
     Target, Tracked,
 };
-use crate::services::surroundings::Surroundings;
+use crate::services::model::surroundings::Surroundings;
 
 pub use crate::addresses::within;
 

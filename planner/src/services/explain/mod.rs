@@ -13,9 +13,9 @@ use tweed_component::explain::{Client, Destination, Step, Where, listed, protoco
 use tweed_core::family::Family;
 
 use super::desired::{Desired, Frontend, NodePort, ServiceName, Tracked};
-use super::frontends::frontends;
+use super::model::frontends::frontends;
+use super::model::spec::{FAMILIES, Kind, Port, Spec};
 use super::planner::ServicePlanner;
-use super::spec::{FAMILIES, Kind, Port, Spec};
 use lookup::Origin;
 
 pub use places::Places;

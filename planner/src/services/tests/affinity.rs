@@ -6,7 +6,7 @@ use tweed_core::object::{Event, Object as _};
 
 use super::fixture::{affine, balancer, both, cluster, endpoint, planner, slice, texts};
 use crate::services::desired::{Number, affinity_key};
-use crate::services::timeouts::MAX_TIMEOUTS;
+use crate::services::table::timeouts::MAX_TIMEOUTS;
 use crate::services::{KnownNumbers, Notice, ServicePlanner};
 
 /// The kernel goes on to remember the clients of a Service that is deleted, by its block.

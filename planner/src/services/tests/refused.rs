@@ -8,9 +8,9 @@ use super::fixture::{
     options, outside, own, planner, port, send, service, slice, texts, verdict,
 };
 use super::walk::walk;
-use crate::services::claims::Class;
 use crate::services::evaluator::{Cluster, Flow, Verdict};
-use crate::services::spec::Spec;
+use crate::services::model::spec::Spec;
+use crate::services::table::claims::Class;
 use crate::services::{Notice, Refusal, Refused, ServicePlanner, Step};
 
 /// A load balancer with these addresses, and as many external ones.

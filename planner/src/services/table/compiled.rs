@@ -7,23 +7,23 @@ use std::sync::Arc;
 use tweed_core::family::Family;
 use tweed_core::object::service_cidr::ServiceCidr;
 
-use super::choice::{SlicePorts, choose};
+use super::super::counted::Counted;
+use super::super::desired::{Endpoint, HealthCheck, Number, ServiceName, Span, Tracked};
+use super::super::model::choice::{SlicePorts, choose};
+use super::super::model::frontends::{Outcome, WithoutLocal, frontends};
+use super::super::model::options::Options;
+use super::super::model::refusal::Refused;
+use super::super::model::registry::Known;
+use super::super::model::reserved::Reserved;
+use super::super::model::slice::Entry;
+use super::super::model::spec::Spec;
+use super::super::model::surroundings::{Overlap, Own, ServiceNetworks, Surroundings};
+use super::super::stale;
+use super::super::tables::{Tables, put, replace};
 use super::claims::{Claim, Claimant, Claims};
-use super::counted::Counted;
-use super::desired::{Endpoint, HealthCheck, Number, ServiceName, Span, Tracked};
-use super::frontends::{Outcome, WithoutLocal, frontends};
 use super::known_numbers::KnownNumbers;
 use super::limits::Limits;
-use super::options::Options;
 use super::ports::{OldPorts, PlannedPort, Ports};
-use super::refusal::Refused;
-use super::registry::Known;
-use super::reserved::Reserved;
-use super::slice::Entry;
-use super::spec::Spec;
-use super::stale;
-use super::surroundings::{Overlap, Own, ServiceNetworks, Surroundings};
-use super::tables::{Tables, put, replace};
 use crate::addresses::within;
 
 /// Maximum number of addresses that are named for a Service that is not served at them.

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use tweed_core::family::Family;
 
-use super::claims::{Claim, Class};
-use super::desired::{Endpoint, Frontend, Masquerade, NodePort, Number, PerScope, Target, Tracked};
+use super::super::desired::{
+    Endpoint, Frontend, Masquerade, NodePort, Number, PerScope, Target, Tracked,
+};
+use super::super::table::claims::{Claim, Class};
 use super::spec::{Port, Spec};
 
 /// Where the frontends of a Service port lead to.
@@ -37,7 +39,7 @@ pub struct WithoutLocal {
 
 impl WithoutLocal {
     /// Those of one Service.
-    pub(super) fn of<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Self {
+    pub fn of<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Self {
         let mut all = Self::default();
         for outcome in outcomes {
             all.internal += u32::from(outcome.internal == Target::Drop);
@@ -47,7 +49,7 @@ impl WithoutLocal {
     }
 
     /// One Service has `new` where it had `old`.
-    pub(super) fn exchange(&mut self, old: Self, new: Self) {
+    pub fn exchange(&mut self, old: Self, new: Self) {
         self.internal = self.internal - old.internal + new.internal;
         self.external = self.external - old.external + new.external;
     }

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 
 use tweed_core::family::Family;
 
-use super::claims::Class;
-use super::desired::{Frontend, NodePort, Span, Tracked};
+use super::super::desired::{Frontend, NodePort, Span, Tracked};
+use super::super::table::claims::Class;
 use super::frontends::frontends;
 use super::refusal::{Refusal, Refused, TCP};
 use super::spec::Spec;
