@@ -3,19 +3,14 @@
 //!
 //! [`planner::ServicePlanner`] is the entry.
 
-mod counted;
-pub mod desired;
 pub mod evaluator;
 pub mod explain;
 mod model;
 pub mod planner;
 pub mod stale;
 mod table;
-mod tables;
 
-pub use desired::{Delta, Desired};
 pub use explain::{ExplainError, Explanation, OwnAddresses, Places};
-use model::scope;
 pub use model::{
     frontends::WithoutLocal,
     options::{NodePortAddresses, Options},
@@ -23,6 +18,7 @@ pub use model::{
     surroundings::{Overlap, PodNetworks},
 };
 pub use planner::{Notice, ServicePlanner, Step};
+pub use table::desired::{self, Delta, Desired};
 pub use table::{KnownNumbers, KnownSlots, claims::Contest, timeouts};
 
 #[cfg(test)]

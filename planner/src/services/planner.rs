@@ -20,7 +20,6 @@ use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{Event, Object};
 
-use super::desired::{Delta, Desired, ServiceName};
 use super::model::frontends::WithoutLocal;
 use super::model::options::Options;
 use super::model::refusal::Refused;
@@ -31,6 +30,7 @@ use super::model::surroundings::{Overlap, PodNetworks, Surroundings};
 use super::table::KnownNumbers;
 use super::table::claims::Contest;
 use super::table::compiled::Compiled;
+use super::table::desired::{Delta, Desired, ServiceName};
 
 /// How the plan of now differs from the last one, which is
 /// [`ServicePlanner::desired`].

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use tweed_core::family::Family;
 use tweed_core::keyed::Delta as KeyedDelta;
 
-use super::desired::{
+use super::table::desired::{
     Delta, Desired, Endpoint, Frontend, NodePort, Number, Span, Tracked, both_scopes,
 };
 use crate::addresses::within;

@@ -1,16 +1,16 @@
 //! What the tables say of a flow, as the rules look it up: the steps of
-//! [`super::super::desired`].
+//! [`super::super::table::desired`].
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use tweed_core::family::Family;
 
-use crate::services::desired::{
+use crate::services::model::surroundings::Surroundings;
+use crate::services::table::desired::{
     Desired, Endpoint, Frontend, Frontends, Holds, Masquerade, NodePort, Number, SCOPES, Span,
     Target, Tracked,
 };
-use crate::services::model::surroundings::Surroundings;
 
 pub use crate::addresses::within;
 

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use tweed_component::explain::{Client, Destination, Step, Where, listed, protocol_name};
 use tweed_core::family::Family;
 
-use super::desired::{Desired, Frontend, NodePort, ServiceName, Tracked};
 use super::model::frontends::frontends;
 use super::model::spec::{FAMILIES, Kind, Port, Spec};
 use super::planner::ServicePlanner;
+use super::table::desired::{Desired, Frontend, NodePort, ServiceName, Tracked};
 use lookup::Origin;
 
 pub use places::Places;

@@ -6,10 +6,10 @@ use tweed_core::family::Family;
 use super::lookup::WithoutService;
 use super::{Answer, MAX_NAMED, full_name, lookup, ports};
 use crate::addresses::parse_cidr;
-use crate::services::desired::{Frontend, NodePort, ServiceName, Span, Tracked};
 use crate::services::model::refusal::{Refused, TCP};
 use crate::services::model::spec::Spec;
 use crate::services::table::claims::Class;
+use crate::services::table::desired::{Frontend, NodePort, ServiceName, Span, Tracked};
 
 /// Another proxy serves it.
 const NOT_OURS: &str = "its label service.kubernetes.io/service-proxy-name or \

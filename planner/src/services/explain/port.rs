@@ -9,13 +9,13 @@ use tweed_core::family::Family;
 use super::lookup::{Because, Origin, Way};
 use super::none::span;
 use super::{Answer, ENDPOINTS_OF_A_PORT, MAX_NAMED, Sender, lookup, object};
-use crate::services::desired::{Endpoint, Number, PerScope, Scope, ServiceName, Tracked};
 use crate::services::model::choice::{Criteria, SlicePorts, Unused};
 use crate::services::model::frontends::frontends;
 use crate::services::model::registry::Known;
 use crate::services::model::slice::Entry;
 use crate::services::model::spec::{FAMILIES, Port, Spec};
 use crate::services::table::claims::Class;
+use crate::services::table::desired::{Endpoint, Number, PerScope, Scope, ServiceName, Tracked};
 
 /// Whether new connections are sent to an endpoint, or why not; none where no frontend leads
 /// to endpoints of the scope.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use tweed_core::family::Family;
 
-use super::super::desired::{Endpoint, Scope};
+use super::super::table::desired::{Endpoint, Scope};
 use super::slice::{Entry, NodeHint, Slice};
 
 /// The endpoints of one Service port in one family, in ascending order, each once.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tweed_core::family::Family;
 
-use super::super::desired::{
+use super::super::table::claims::{Claim, Class};
+use super::super::table::desired::{
     Endpoint, Frontend, Masquerade, NodePort, Number, PerScope, Target, Tracked,
 };
-use super::super::table::claims::{Claim, Class};
 use super::spec::{Port, Spec};
 
 /// Where the frontends of a Service port lead to.

@@ -10,8 +10,8 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::super::desired::Frontend;
 use super::super::table::claims::Class;
+use super::super::table::desired::Frontend;
 
 /// The protocol by which the API server is reached.
 pub const TCP: u8 = 6;

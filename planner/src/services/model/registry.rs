@@ -8,7 +8,7 @@ use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::service::Service;
 use tweed_core::object::{Event, Object, ObjectKey};
 
-use super::super::desired::ServiceName;
+use super::super::table::desired::ServiceName;
 use super::options::Options;
 use super::slice::Slice;
 use super::spec::Spec;

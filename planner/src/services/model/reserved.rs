@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 
 use tweed_core::family::Family;
 
-use super::super::desired::{Frontend, NodePort, Span, Tracked};
 use super::super::table::claims::Class;
+use super::super::table::desired::{Frontend, NodePort, Span, Tracked};
 use super::frontends::frontends;
 use super::refusal::{Refusal, Refused, TCP};
 use super::spec::Spec;

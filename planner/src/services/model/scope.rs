@@ -4,7 +4,7 @@
 use crate::numbers::Number;
 
 /// The distance of the numbers of two groups, a power of two: below the number of a group
-/// there is room for what it holds ([`Group`](super::super::desired::Group)), since the rules have room for one number.
+/// there is room for what it holds ([`Group`](super::super::table::desired::Group)), since the rules have room for one number.
 pub const GROUP_DISTANCE: Number = 0x100;
 
 /// Which endpoints of a Service port a group has.

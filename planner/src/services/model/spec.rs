@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use tweed_core::family::Family;
 use tweed_core::object::service::Service;
 
-use super::super::desired::Span;
 use super::super::table::claims::Class;
+use super::super::table::desired::Span;
 use super::options::Options;
 use super::refusal::{Refusal, Refused};
 use crate::addresses::{highest, merged, parse_address, parse_cidr, range, span};

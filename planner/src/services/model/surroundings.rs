@@ -8,7 +8,7 @@ use tweed_core::family::Family;
 use tweed_core::object::node::Node;
 use tweed_core::object::service_cidr::ServiceCidr;
 
-use super::super::desired::Span;
+use super::super::table::desired::Span;
 use super::options::Options;
 use super::spec::{FAMILIES, address};
 use crate::addresses::{overlap, parse_cidr, range, span, spans_of};

@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::super::desired::{
+use super::desired::{
     Endpoint, Frontend, Masquerade, NodePort, Number, ServiceName, Target, Tracked,
 };
-use super::super::tables::{Tables, put};
+use super::tables::{Tables, put};
 
 /// Maximum number of Services that are named for a frontend: anybody who may write Services
 /// can make any number of them claim one.

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use tweed_core::family::Family;
 use tweed_core::object::service_cidr::ServiceCidr;
 
-use super::super::counted::Counted;
-use super::super::desired::{Endpoint, HealthCheck, Number, ServiceName, Span, Tracked};
 use super::super::model::choice::{SlicePorts, choose};
 use super::super::model::frontends::{Outcome, WithoutLocal, frontends};
 use super::super::model::options::Options;
@@ -19,11 +17,13 @@ use super::super::model::slice::Entry;
 use super::super::model::spec::Spec;
 use super::super::model::surroundings::{Overlap, Own, ServiceNetworks, Surroundings};
 use super::super::stale;
-use super::super::tables::{Tables, put, replace};
 use super::claims::{Claim, Claimant, Claims};
+use super::counted::Counted;
+use super::desired::{Endpoint, HealthCheck, Number, ServiceName, Span, Tracked};
 use super::known_numbers::KnownNumbers;
 use super::limits::Limits;
 use super::ports::{OldPorts, PlannedPort, Ports};
+use super::tables::{Tables, put, replace};
 use crate::addresses::within;
 
 /// Maximum number of addresses that are named for a Service that is not served at them.

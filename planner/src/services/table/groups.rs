@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use super::super::desired::{
+use super::desired::{
     Desired, Endpoint, FIRST_PART, GROUP_DISTANCE, Group, Holds, MAX_SLOTS, Number, Part,
 };
-use super::super::tables::{Tables, put};
 use super::known_slots::{KnownGroup, KnownSlots};
+use super::tables::{Tables, put};
 use crate::numbers::Numbers;
 
 /// The most endpoints of a group.

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use tweed_core::family::Family;
 
-use super::super::desired::{
+use super::desired::{
     AFFINITY_BLOCK, Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART,
     Number, PORT_DISTANCE, Span, Tracked, affinity_key, endpoint_numbers,
 };
@@ -20,7 +20,7 @@ use super::known_slots::KnownSlots;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KnownNumbers {
     /// The groups that frontends of all protocols lead to:
-    /// [`super::super::desired::Frontends::targets`].
+    /// [`super::desired::Frontends::targets`].
     pub groups: BTreeMap<Tracked, Number>,
     /// [`Desired::endpoints`].
     pub endpoints: BTreeMap<Number, Endpoint>,

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::super::desired::{Desired, Endpoint, FIRST_LIMIT, FIRST_PART, MAX_SLOTS, Number};
+use super::desired::{Desired, Endpoint, FIRST_LIMIT, FIRST_PART, MAX_SLOTS, Number};
 use super::groups::Slot;
 
 /// The numbers of parts.

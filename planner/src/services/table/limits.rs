@@ -6,9 +6,9 @@ use std::net::IpAddr;
 
 use tweed_core::family::Family;
 
-use super::super::desired::{FIRST_LIMIT, Number, Span};
-use super::super::tables::{Tables, put};
+use super::desired::{FIRST_LIMIT, Number, Span};
 use super::known_numbers::KnownNumbers;
+use super::tables::{Tables, put};
 use crate::numbers::Numbers;
 
 /// What tells limits apart: the family, and the sources that pass.

@@ -7,18 +7,18 @@ use std::sync::Arc;
 
 use tweed_core::family::Family;
 
-use super::super::desired::{
-    AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_PART, Number, PORT_DISTANCE,
-    PerScope, SCOPES, Scope, Target, endpoint_numbers,
-};
 use super::super::model::choice::Choice;
 use super::super::model::frontends::{Available, Outcome, frontends};
 use super::super::model::slice::Entry;
 use super::super::model::spec::{Port, Spec};
 use super::super::stale;
-use super::super::tables::{Tables, put};
+use super::desired::{
+    AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_PART, Number, PORT_DISTANCE,
+    PerScope, SCOPES, Scope, Target, endpoint_numbers,
+};
 use super::groups::{Groups, MAX_ENDPOINTS};
 use super::known_numbers::KnownNumbers;
+use super::tables::{Tables, put};
 use super::timeouts::Timeouts;
 use crate::numbers::{Numbers, RestingNumbers};
 
