@@ -3,6 +3,8 @@
 //!
 //! Input: two node files with a zero byte between.
 
+mod lookup;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -16,12 +18,13 @@ use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{Event, Object};
 use tweed_planner::services::desired::{Desired, Endpoint, Frontend, Tracked};
-use tweed_planner::services::explain::lookup::{self, Origin, Way, WithoutService};
 use tweed_planner::services::stale::{Flow as Answered, Former, Judge, PROTOCOL};
 use tweed_planner::services::{
     NodePortAddresses, Options, OwnAddresses, Places, PodNetworks, Step,
 };
 use tweed_watch::manifests::parse;
+
+use lookup::{Origin, Way, WithoutService};
 
 /// Which Node this is.
 const NODE: &str = "n1";

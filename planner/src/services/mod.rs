@@ -1,7 +1,32 @@
-//! Where new flows to Services are sent: Services and their endpoints, planned into the
-//! sets and maps that the rules look up.
+//! Where new flows to Services are sent.
 //!
-//! [`planner::ServicePlanner`] is the entry.
+//! [`planner::ServicePlanner`] is the entry: it takes the events of watches in, and each plan
+//! goes through two halves.
+//!
+//! ```text
+//! events ─▶ model/ ── Change of one Service ──▶ table/ ─▶ Desired, Delta ─▶ nftables
+//!             │                                   │
+//!             ├─▶ explain/ ◀── what belongs ──────┘
+//!             │                to a frontend
+//!             └─ a writer of another kind would follow the same changes
+//! ```
+//!
+//! - [`model`] says what Services are, whoever writes them down: where each frontend leads to,
+//!   who may use it, which endpoints a port sends to. It knows no number, group, slot or set.
+//!   `registry` keeps the objects as `spec` and `slice` read them; `surroundings`, `options`
+//!   and `reserved` are what counts besides. `service` makes one Service of these, with the
+//!   endpoints that `choice` picks; `claims` says who has a frontend, and `served` what is
+//!   decided of it. `Model::update` plans one Service and gives the `Change`: its endpoints,
+//!   its frontends, and which addresses have come or gone for all Services. A writer follows
+//!   these, looks each frontend up in the model, and keeps what it has written itself: the
+//!   model keeps no endpoints but those of the objects.
+//! - [`table`] is the writer for nftables: numbers, groups, slots, limits, affinity.
+//!   [`desired`] says how the rules read them.
+//! - [`explain`] says where a flow goes and why, from the model; only how many endpoints the
+//!   rules use, and which group has them, comes from the table.
+//! - [`stale`] says which flows of UDP conntrack has to forget.
+//! - [`evaluator`] says the same as all of it in plain code, from the objects alone: the plan
+//!   is tested against it.
 
 pub mod evaluator;
 pub mod explain;
@@ -12,14 +37,15 @@ mod table;
 
 pub use explain::{ExplainError, Explanation, OwnAddresses, Places};
 pub use model::{
-    frontends::WithoutLocal,
+    claims::Contest,
     options::{NodePortAddresses, Options},
     refusal::{Refusal, Refused},
+    service::WithoutLocal,
     surroundings::{Overlap, PodNetworks},
 };
 pub use planner::{Notice, ServicePlanner, Step};
 pub use table::desired::{self, Delta, Desired};
-pub use table::{KnownNumbers, KnownSlots, claims::Contest, timeouts};
+pub use table::{KnownNumbers, KnownSlots, timeouts};
 
 #[cfg(test)]
 mod tests;

@@ -39,9 +39,10 @@ use super::table::desired::{
     Delta, Desired, Endpoint, Frontend, NodePort, Number, Span, Tracked, both_scopes,
 };
 use crate::addresses::within;
+use crate::protocols::UDP;
 
 /// The protocol whose flows are judged: UDP.
-pub const PROTOCOL: u8 = 17;
+pub const PROTOCOL: u8 = UDP;
 
 /// What counts of a flow of UDP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Where new flows to a destination go, and why: from the plan that is in force, and
 //! from what the planner knows of the Service.
 
-pub mod lookup;
+pub(super) mod lookup;
 mod none;
 mod places;
 mod port;
@@ -10,12 +10,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tweed_component::explain::{Client, Destination, Step, Where, listed, protocol_name};
-use tweed_core::family::Family;
 
+use super::model::Model;
 use super::model::frontends::frontends;
 use super::model::spec::{FAMILIES, Kind, Port, Spec};
+use super::model::value::{Frontend, NodePort, ServiceName, Tracked};
 use super::planner::ServicePlanner;
-use super::table::desired::{Desired, Frontend, NodePort, ServiceName, Tracked};
+use super::table::desired::Desired;
+use super::table::part::part;
+use crate::addresses::within;
 use lookup::Origin;
 
 pub use places::Places;
@@ -106,7 +109,7 @@ impl ServicePlanner {
             Some(Client::Address(address)) => format!(" from {address}"),
             _ => String::new(),
         };
-        let (to, node) = (&asked.to, &self.options.node_name);
+        let (to, node) = (&asked.to, &self.model.options.node_name);
         let mut answer = Answer {
             planner: self,
             senders: self.senders(asked.from, own.client),
@@ -154,7 +157,7 @@ impl ServicePlanner {
         answer.more(0, answer.more_ports, "ports");
         answer.steps.append(&mut answer.notes);
         Ok(Explanation {
-            planned: lookup::part(self.desired(), &answer.frontends),
+            planned: part(self.desired(), &answer.frontends),
             steps: answer.steps,
             frontends: answer.frontends,
         })
@@ -171,11 +174,12 @@ impl ServicePlanner {
             Some(Client::Outside) => vec![(Origin::Outside, None)],
             Some(Client::Address(address)) => {
                 let address = address.to_canonical();
-                let listed = &self.surroundings.own.addresses;
+                let surroundings = &self.model.surroundings;
+                let listed = &surroundings.own.addresses;
                 let is_own = is_own || address.is_loopback() || listed.contains(&address);
                 let origin = if is_own {
                     Origin::Node
-                } else if lookup::within(&self.desired().pod_networks, address) {
+                } else if within(&surroundings.pod_networks, address) {
                     Origin::Pod
                 } else {
                     Origin::Outside
@@ -187,10 +191,9 @@ impl ServicePlanner {
 
     /// The Service that has a frontend, and its port.
     fn owner(&self, at: Tracked) -> Option<(Arc<ServiceName>, Arc<Spec>, usize)> {
-        let name = &self.compiled.claims.owner(at)?.service;
-        let spec = self.registry.get(name)?.spec.as_ref()?;
-        let family = family(at);
-        let has = |port: &Port| frontends(spec, family, port).any(|(one, _)| one == at);
+        let served = self.model.frontend(at)?;
+        let (name, spec) = (&served.claimant.service, &served.service.spec);
+        let has = |port: &Port| frontends(spec, at.family(), port).any(|(one, _)| one == at);
         let index = spec.ports.iter().position(has)?;
         Some((name.clone(), spec.clone(), index))
     }
@@ -205,15 +208,19 @@ impl ServicePlanner {
     }
 }
 
-impl Answer<'_> {
+impl<'a> Answer<'a> {
+    fn model(&self) -> &'a Model {
+        &self.planner.model
+    }
+
     fn address(&mut self, key: Frontend, is_local: bool) {
-        let own = &self.planner.surroundings.own.addresses;
+        let own = &self.model().surroundings.own.addresses;
         let is_local = is_local || own.contains(&key.address);
-        let found = lookup::frontend(self.planner.desired(), key, is_local);
+        let found = lookup::frontend(self.model(), key, is_local);
         match found.and_then(|at| Some((at, self.planner.owner(at)?))) {
             Some((at, (name, spec, index))) => {
                 self.steps.push(facts(&name, &spec));
-                self.port(&name, &spec, index, family(at), Some(at));
+                self.port(&name, &spec, index, at.family(), Some(at));
             }
             None => {
                 self.frontends.push(Tracked::Address(key));
@@ -252,7 +259,7 @@ impl Answer<'_> {
         name: &ServiceName,
         wanted: impl Fn(&Port) -> bool,
     ) -> Result<(), ExplainError> {
-        let spec = self.planner.registry.get(name);
+        let spec = self.model().registry.get(name);
         let spec = spec.and_then(|known| known.spec.clone());
         let spec = spec.ok_or_else(|| ExplainError::UnknownService(full_name(name)))?;
         self.steps.push(facts(name, &spec));
@@ -270,7 +277,7 @@ impl Answer<'_> {
                 }
             }
         }
-        let refused = self.planner.compiled.reserved.refused(&spec);
+        let refused = self.model().reserved.refused(&spec);
         let refused = refused.map(|one| Step::note(none::not_served(name, &one)));
         self.notes.extend(refused.take(MAX_NAMED));
         if spec.ports.iter().any(|port| port.node_port != 0) {
@@ -285,13 +292,6 @@ impl Answer<'_> {
             let step = Step::new(format!("and {count} more {what}"));
             self.steps.push(step.depth(depth));
         }
-    }
-}
-
-fn family(at: Tracked) -> Family {
-    match at {
-        Tracked::Address(key) => Family::of(key.address),
-        Tracked::NodePort(key) => key.family,
     }
 }
 

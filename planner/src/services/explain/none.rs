@@ -5,11 +5,11 @@ use tweed_core::family::Family;
 
 use super::lookup::WithoutService;
 use super::{Answer, MAX_NAMED, full_name, lookup, ports};
-use crate::addresses::parse_cidr;
+use crate::addresses::{Span, parse_cidr, within};
+use crate::services::model::claims::Class;
 use crate::services::model::refusal::{Refused, TCP};
 use crate::services::model::spec::Spec;
-use crate::services::table::claims::Class;
-use crate::services::table::desired::{Frontend, NodePort, ServiceName, Span, Tracked};
+use crate::services::model::value::{Frontend, NodePort, ServiceName, Tracked};
 
 /// Another proxy serves it.
 const NOT_OURS: &str = "its label service.kubernetes.io/service-proxy-name or \
@@ -42,7 +42,7 @@ impl Answer<'_> {
     /// Why no Service has a destination.
     pub(super) fn no_service(&mut self, key: Frontend, is_local: bool) -> Step {
         let address = key.address;
-        let without = lookup::without(self.planner.desired(), address, is_local);
+        let without = lookup::without(self.model(), address, is_local);
         let reason = match without {
             WithoutService::Rejected => self.no_such_port(&key, "the cluster IP", |spec| {
                 !spec.not_ours && spec.cluster_ips.contains(&address)
@@ -52,7 +52,7 @@ impl Answer<'_> {
             )),
             WithoutService::Untouched => self.untouched(&key, is_local),
         };
-        if without == WithoutService::Untouched && !self.planner.options.external_ips {
+        if without == WithoutService::Untouched && !self.model().options.external_ips {
             let note = "spec.externalIPs of Services do not count: --external-ips off";
             self.notes.push(Step::note(note));
         }
@@ -82,11 +82,11 @@ impl Answer<'_> {
                 !spec.not_ours && spec.external_ips.contains(&address)
             })
         };
-        let planner = self.planner;
+        let model = self.model();
         let overlap = || {
-            let mut cidrs = planner.cidrs.objects().iter().flat_map(|one| &one.cidrs);
+            let mut cidrs = model.cidrs.objects().iter().flat_map(|one| &one.cidrs);
             let has = |cidr: &String| parse_cidr(cidr).is_some_and(|cidr| cidr.contains(address));
-            let what = match lookup::within(&planner.desired().pod_networks, address) {
+            let what = match within(&model.surroundings.pod_networks, address) {
                 true => "in a range of pods",
                 false => "the address of a node",
             };
@@ -117,14 +117,13 @@ impl Answer<'_> {
 
     /// The Service that would have a destination if it were served there.
     fn refused_at(&self, key: &Frontend, is_local: bool) -> Option<(&ServiceName, Refused)> {
-        let desired = self.planner.desired();
-        let has_node_ports = lookup::has_node_ports(desired, key.address, is_local);
+        let has_node_ports = lookup::has_node_ports(self.model(), key.address, is_local);
         self.find_refused(|one| one.is_about(key, has_node_ports))
     }
 
     fn find_refused(&self, is_it: impl Fn(&Refused) -> bool) -> Option<(&ServiceName, Refused)> {
-        let reserved = &self.planner.compiled.reserved;
-        let services = self.planner.registry.services();
+        let reserved = &self.model().reserved;
+        let services = self.model().registry.services();
         let mut refused = services
             .filter(|(_, spec)| !spec.not_ours)
             .flat_map(|(name, spec)| reserved.refused(spec).map(move |one| (&**name, one)));
@@ -162,7 +161,7 @@ impl Answer<'_> {
             port,
         });
         let protocol = protocol_name(protocol);
-        if lookup::has_node_ports(self.planner.desired(), address, is_local) {
+        if lookup::has_node_ports(self.model(), address, is_local) {
             return Some(format!(
                 "{address} has node ports, and no Service has the node port {port}/{protocol}"
             ));
@@ -182,14 +181,14 @@ impl Answer<'_> {
     }
 
     fn find(&self, has: impl Fn(&Spec) -> bool) -> Option<(&ServiceName, &Spec)> {
-        let mut services = self.planner.registry.services();
+        let mut services = self.model().registry.services();
         let found = services.find(|(_, spec)| has(spec));
         found.map(|(name, spec)| (&**name, &**spec))
     }
 
     /// Where node ports are.
     pub(super) fn where_node_ports_are(&self) -> Step {
-        let networks = &self.planner.desired().node_port_networks;
+        let networks = &self.model().node_port_networks;
         let networks = listed(networks.iter().map(span), MAX_NAMED);
         Step::note(format!(
             "node ports are at those addresses of this machine that are in: {networks}"

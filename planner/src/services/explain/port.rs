@@ -10,12 +10,14 @@ use super::lookup::{Because, Origin, Way};
 use super::none::span;
 use super::{Answer, ENDPOINTS_OF_A_PORT, MAX_NAMED, Sender, lookup, object};
 use crate::services::model::choice::{Criteria, SlicePorts, Unused};
+use crate::services::model::claims::Class;
 use crate::services::model::frontends::frontends;
 use crate::services::model::registry::Known;
+use crate::services::model::scope::{PerScope, Scope};
 use crate::services::model::slice::Entry;
-use crate::services::model::spec::{FAMILIES, Port, Spec};
-use crate::services::table::claims::Class;
-use crate::services::table::desired::{Endpoint, Number, PerScope, Scope, ServiceName, Tracked};
+use crate::services::model::spec::{FAMILIES, Port, Sources, Spec};
+use crate::services::model::value::{Endpoint, ServiceName, Tracked};
+use crate::services::table::part::{endpoints, group};
 
 /// Whether new connections are sent to an endpoint, or why not; none where no frontend leads
 /// to endpoints of the scope.
@@ -47,7 +49,7 @@ impl Answer<'_> {
         let what = format!("port{named} {number}/{protocol}, {family}");
         self.steps.push(Step::new(what));
         let is_wanted = |at: &Tracked| only.is_none_or(|only| only == *at);
-        let reserved = &self.planner.compiled.reserved;
+        let reserved = &self.model().reserved;
         let all = frontends(spec, family, port).filter(|(at, _)| is_wanted(at));
         let mut left_out = 0;
         for (at, class) in all.filter(|(at, class)| !reserved.has(at, *class)) {
@@ -77,18 +79,16 @@ impl Answer<'_> {
             Tracked::Address(key) => SocketAddr::new(key.address, key.port).to_string(),
             Tracked::NodePort(key) => key.port.to_string(),
         };
-        let owner = planner.compiled.claims.owner(at);
-        let step = match owner.filter(|_| !planner.has(name, port, at)) {
+        let served = self.model().frontend(at);
+        let step = match served.filter(|_| !planner.has(name, port, at)) {
             Some(other) => Step::new(format!("{kind} {place} is taken"))
-                .object(object(&other.service))
+                .object(object(&other.claimant.service))
                 .because("it goes where that Service says"),
             None => Step::new(format!("{kind} {place}")),
         };
         self.steps.push(step.depth(1));
-        if let Tracked::Address(key) = at
-            && let Some(limit) = planner.desired().limits.get(&key)
-        {
-            self.steps.push(self.source_ranges(*limit).depth(2));
+        if let Some(sources) = served.and_then(|one| one.sources()) {
+            self.steps.push(self.source_ranges(sources).depth(2));
         }
         let ways = self.senders.iter().filter_map(|one| self.way(at, *one));
         let ways: Vec<Step> = ways.collect();
@@ -96,65 +96,69 @@ impl Answer<'_> {
     }
 
     /// Who may use a frontend with `loadBalancerSourceRanges`.
-    fn source_ranges(&self, limit: Number) -> Step {
-        let desired = self.planner.desired();
-        let ranges: Vec<String> = lookup::allowed(desired, limit).map(span).collect();
+    fn source_ranges(&self, sources: &Sources) -> Step {
+        let ranges: Vec<String> = sources.1.iter().map(span).collect();
         let who = if ranges.is_empty() {
             "nobody".to_owned()
         } else {
             format!("the sources {}", listed(ranges.into_iter(), MAX_NAMED))
         };
-        let is_among = desired.open_to_node.contains(&limit);
+        let is_among = self.model().surroundings.is_among(sources);
         let among = if is_among { "is" } else { "is not" };
         Step::new(format!("only for {who}; this node {among} among them"))
     }
 
     /// What becomes of connections to a frontend.
     fn way(&self, at: Tracked, (origin, source): Sender) -> Option<Step> {
-        let desired = self.planner.desired();
         let from = match origin {
             Origin::Pod => "from pods",
             Origin::Node => "from this node",
             Origin::Outside => "from outside",
         };
-        let step = match lookup::way(desired, at, origin, source)? {
-            Way::Rejected => Step::new(format!("{from} is REJECTED"))
-                .because("there is no usable endpoint anywhere"),
+        let rejected = || {
+            Step::new(format!("{from} is REJECTED")).because("there is no usable endpoint anywhere")
+        };
+        let step = match lookup::way(self.model(), at, origin, source)? {
+            Way::Rejected => rejected(),
             Way::NoLocalEndpoint => Step::new(format!("{from} is DROPPED"))
                 .because("the traffic policy is Local and all endpoints are on other nodes"),
             Way::SourceNotAllowed => Step::new(format!("{from} is DROPPED"))
                 .because("loadBalancerSourceRanges leaves it out"),
-            Way::Sent { group, masquerade } => {
-                let count = lookup::size(desired, group);
-                let is_local = Scope::of(group) == Scope::Local;
-                let whose = if is_local { " of this node" } else { "" };
-                let becomes = if masquerade {
-                    "masqueraded"
-                } else {
-                    self.masqueraded_to(group, origin, source)
-                };
-                Step::new(format!(
-                    "{from} goes to one of {count} endpoints{whose} (group {group:#x}), {becomes}"
-                ))
+            Way::Sent { scope, masquerade } => {
+                let desired = self.planner.desired();
+                match group(desired, at, origin == Origin::Outside) {
+                    Some(group) => {
+                        let endpoints = endpoints(desired, group);
+                        let count = endpoints.len();
+                        let is_local = scope == Scope::Local;
+                        let whose = if is_local { " of this node" } else { "" };
+                        let becomes = if masquerade {
+                            "masqueraded"
+                        } else {
+                            self.masqueraded_to(&endpoints, origin, source)
+                        };
+                        Step::new(format!(
+                            "{from} goes to one of {count} endpoints{whose} (group {group:#x}), {becomes}"
+                        ))
+                    }
+                    // There was no number left for a group.
+                    None => rejected(),
+                }
             }
         };
         Some(step.depth(2))
     }
 
-    /// To which endpoints of a group a flow is masqueraded that keeps its source by its
-    /// frontend; that needs a known source.
+    /// To which endpoints a flow is masqueraded that keeps its source by its frontend; that
+    /// needs a known source.
     fn masqueraded_to(
         &self,
-        group: Number,
+        endpoints: &BTreeSet<Endpoint>,
         origin: Origin,
         source: Option<IpAddr>,
     ) -> &'static str {
-        let (desired, surroundings) = (self.planner.desired(), &self.planner.surroundings);
-        let endpoints = lookup::endpoints(desired, group).into_iter();
-        let to = |at: Endpoint| {
-            lookup::masqueraded_to(desired, surroundings, origin, source?, at.address)
-        };
-        let reasons: Vec<Option<Because>> = endpoints.map(to).collect();
+        let to = |at: &Endpoint| lookup::masqueraded_to(self.model(), origin, source?, at.address);
+        let reasons: Vec<Option<Because>> = endpoints.iter().map(to).collect();
         let passing = Some(Because::PassingThrough);
         if !reasons.is_empty() && reasons.iter().all(|one| *one == passing) {
             return "masqueraded";
@@ -172,15 +176,15 @@ impl Answer<'_> {
 
     /// Adds the endpoints of a port, the used ones first.
     fn endpoints(&mut self, name: &ServiceName, spec: &Spec, port: &Port, family: Family) {
-        let planner = self.planner;
-        let Some(known) = planner.registry.get(name) else {
+        let model = self.model();
+        let Some(known) = model.registry.get(name) else {
             return;
         };
         let slices = SlicePorts::of(known.slices());
         let of_family = |family| slices.candidates(family, &port.name, port.protocol);
         let all = of_family(family);
-        let criteria = Criteria::of(&all, &planner.surroundings.own.zone);
-        let scopes = scopes(spec, family);
+        let criteria = Criteria::of(&all, &model.surroundings.own.zone);
+        let scopes = spec.scopes(family);
         let groups = self.planned(name, spec, port, family);
         let uses = |at: &Endpoint, entry: &Entry, scope: Scope| -> Use {
             let group = groups.get(scope).as_ref();
@@ -264,7 +268,7 @@ impl Answer<'_> {
         let (place, node) = if entry.local {
             (
                 "on this node",
-                Some(self.planner.options.node_name.as_str()),
+                Some(self.model().options.node_name.as_str()),
             )
         } else {
             (node.map_or("elsewhere", |_| "on another node"), node)
@@ -276,7 +280,7 @@ impl Answer<'_> {
         step.object(object).because(because).depth(2)
     }
 
-    /// The endpoints of the groups that the frontends of a port lead to by the plan.
+    /// The endpoints that the rules send flows to frontends of a port to.
     fn planned(
         &self,
         name: &ServiceName,
@@ -284,29 +288,18 @@ impl Answer<'_> {
         port: &Port,
         family: Family,
     ) -> PerScope<Option<BTreeSet<Endpoint>>> {
-        let desired = self.planner.desired();
         let own = frontends(spec, family, port);
         let own = own.filter(|(at, _)| self.planner.has(name, port, *at));
-        let targets = own.flat_map(|(at, _)| match at {
-            Tracked::Address(key) => {
-                let of = &desired.addresses;
-                [of.targets.get(&key), of.outside.get(&key)]
-            }
-            Tracked::NodePort(key) => {
-                let of = &desired.node_ports;
-                [of.targets.get(&key), of.outside.get(&key)]
-            }
-        });
-        let mut groups = PerScope::default();
-        for target in targets.flatten() {
-            if let Some(group) = target.group() {
-                let of_scope: &mut Option<_> = groups.get_mut(Scope::of(group));
-                if of_scope.is_none() {
-                    *of_scope = Some(lookup::endpoints(desired, group));
-                }
+        let desired = self.planner.desired();
+        let groups = own.flat_map(|(at, _)| [false, true].map(|is| group(desired, at, is)));
+        let mut planned = PerScope::default();
+        for group in groups.flatten() {
+            let of_scope: &mut Option<_> = planned.get_mut(Scope::of(group));
+            if of_scope.is_none() {
+                *of_scope = Some(endpoints(desired, group));
             }
         }
-        groups
+        planned
     }
 }
 
@@ -334,15 +327,6 @@ fn counts(
         what += &format!("; {others} of the other family");
     }
     Step::new(what)
-}
-
-/// Which groups the frontends of a Service in a family need.
-fn scopes(spec: &Spec, family: Family) -> PerScope<bool> {
-    let external = spec.is_external(family);
-    PerScope {
-        cluster: !spec.internal_local || external,
-        local: spec.internal_local || (spec.external_local && external),
-    }
 }
 
 fn reason(unused: Unused) -> &'static str {

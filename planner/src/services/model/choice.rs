@@ -6,8 +6,9 @@ use std::collections::HashMap;
 
 use tweed_core::family::Family;
 
-use super::super::table::desired::{Endpoint, Scope};
+use super::scope::{PerScope, SCOPES, Scope};
 use super::slice::{Entry, NodeHint, Slice};
+use super::value::Endpoint;
 
 /// The endpoints of one Service port in one family, in ascending order, each once.
 pub type Candidates<'a> = Vec<(Endpoint, &'a Entry)>;
@@ -56,22 +57,14 @@ fn rank(entry: &Entry) -> impl Ord + use<> {
     (!entry.terminating, entry.ready, entry.serving, entry.local)
 }
 
-/// What is used of the endpoints.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Choice {
-    /// For the traffic policy `Cluster`, in ascending order. Empty only if there are no
-    /// usable endpoints anywhere.
-    pub cluster: Vec<Endpoint>,
-    /// For the traffic policy `Local`, in ascending order.
-    pub local: Vec<Endpoint>,
-}
+/// What is used of the endpoints for each traffic policy, in ascending order. For `Cluster`
+/// that is empty only if there are no usable endpoints anywhere.
+pub type Choice = PerScope<Vec<Endpoint>>;
 
-impl Choice {
-    /// Whether an endpoint is used at all.
-    pub fn has(&self, endpoint: &Endpoint) -> bool {
-        let mut groups = [&self.cluster, &self.local].into_iter();
-        groups.any(|group| group.binary_search(endpoint).is_ok())
-    }
+/// Whether an endpoint is used at all.
+pub fn is_used(choice: &Choice, endpoint: &Endpoint) -> bool {
+    let mut scopes = SCOPES.into_iter();
+    scopes.any(|scope| choice.get(scope).binary_search(endpoint).is_ok())
 }
 
 /// Chooses for a node in this zone; an empty name is none.

@@ -10,8 +10,8 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::super::table::claims::Class;
-use super::super::table::desired::Frontend;
+use super::claims::Class;
+use super::value::Frontend;
 
 /// The protocol by which the API server is reached.
 pub const TCP: u8 = 6;

@@ -8,10 +8,10 @@ use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::service::Service;
 use tweed_core::object::{Event, Object, ObjectKey};
 
-use super::super::table::desired::ServiceName;
 use super::options::Options;
 use super::slice::Slice;
 use super::spec::Spec;
+use super::value::ServiceName;
 
 /// A Service and its slices, which may be there before it and after it.
 #[derive(Debug, Default)]

@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 
 use tweed_core::family::Family;
 
-use super::super::table::claims::Class;
-use super::super::table::desired::{Frontend, NodePort, Span, Tracked};
-use super::frontends::frontends;
+use super::claims::Class;
+use super::frontends::frontends_of;
 use super::refusal::{Refusal, Refused, TCP};
 use super::spec::Spec;
 use super::surroundings::Surroundings;
-use crate::addresses::within;
+use super::value::{Frontend, NodePort, Tracked};
+use crate::addresses::{Span, within};
 
 /// What leads to the API server, and so is no Service's.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -67,11 +67,8 @@ impl Reserved {
     }
 
     fn of_service(&self, spec: &Spec) -> impl Iterator<Item = Refused> {
-        let families = spec.families().filter(|_| *self != Self::default());
-        let all = families.flat_map(move |family| {
-            let ports = spec.ports.iter();
-            ports.flat_map(move |port| frontends(spec, family, port))
-        });
+        let spec = (*self != Self::default()).then_some(spec);
+        let all = spec.into_iter().flat_map(frontends_of);
         let reserved = all.filter(|(at, class)| self.has(at, *class));
         reserved.map(|(at, class)| {
             let (address, port) = match at {

@@ -9,10 +9,11 @@ use std::net::IpAddr;
 use tweed_core::family::Family;
 use tweed_core::object::service::Service;
 
-use super::super::table::claims::Class;
-use super::super::table::desired::Span;
+use super::claims::Class;
 use super::options::Options;
 use super::refusal::{Refusal, Refused};
+use super::scope::PerScope;
+use crate::addresses::Span;
 use crate::addresses::{highest, merged, parse_address, parse_cidr, range, span};
 use crate::protocols::protocol_number;
 
@@ -37,7 +38,7 @@ pub struct Spec {
     /// Those of the latter two that are left out.
     pub refused: Box<[Refused]>,
     /// Who may use the latter two, for each family that is limited.
-    pub limits: Box<[(Family, Box<[Span]>)]>,
+    pub limits: Box<[Sources]>,
     /// Its ports.
     pub ports: Box<[Port]>,
     /// Whether one of them has a node port.
@@ -51,6 +52,9 @@ pub struct Spec {
     /// The port of its health checks.
     pub health_check: Option<u16>,
 }
+
+/// A family, and the sources in it that may use a frontend, in ascending order.
+pub type Sources = (Family, Box<[Span]>);
 
 /// The type of a Service that has cluster IPs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,6 +165,15 @@ impl Spec {
     /// Its first family.
     pub fn first_family(&self) -> Option<Family> {
         self.cluster_ips.first().map(|ip| Family::of(*ip))
+    }
+
+    /// To which endpoints its frontends in a family lead.
+    pub fn scopes(&self, family: Family) -> PerScope<bool> {
+        let external = self.is_external(family);
+        PerScope {
+            cluster: !self.internal_local || external,
+            local: self.internal_local || (self.external_local && external),
+        }
     }
 
     /// Whether it has frontends of a family other than cluster IPs.

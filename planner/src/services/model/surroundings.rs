@@ -8,9 +8,9 @@ use tweed_core::family::Family;
 use tweed_core::object::node::Node;
 use tweed_core::object::service_cidr::ServiceCidr;
 
-use super::super::table::desired::Span;
 use super::options::Options;
-use super::spec::{FAMILIES, address};
+use super::spec::{FAMILIES, Sources, address};
+use crate::addresses::Span;
 use crate::addresses::{overlap, parse_cidr, range, span, spans_of};
 
 /// The label of a Node that names its zone.
@@ -37,6 +37,8 @@ pub struct Surroundings {
     pub complete: bool,
     /// Where pods are.
     pub pods: PodNetworks,
+    /// Where those of the cluster are, without overlaps.
+    pub pod_networks: BTreeSet<Span>,
     /// This Node.
     pub own: Own,
     /// The addresses of all Nodes.
@@ -97,7 +99,10 @@ impl Surroundings {
     /// Sets where pods are. True if anything changed.
     pub fn set_pods(&mut self, pods: PodNetworks) -> bool {
         let changed = self.pods != pods;
-        self.pods = pods;
+        if changed {
+            self.pod_networks = spans_of(&pods.cluster, &[]);
+            self.pods = pods;
+        }
         changed
     }
 
@@ -106,9 +111,11 @@ impl Surroundings {
         self.pods.own.iter().any(|network| network.contains(ip))
     }
 
-    /// Where the pods of the cluster are.
-    pub fn pod_networks(&self) -> BTreeSet<Span> {
-        spans_of(&self.pods.cluster, &[])
+    /// Whether this node is among the sources that may use a frontend.
+    pub fn is_among(&self, (_, spans): &Sources) -> bool {
+        let own = &self.own.addresses;
+        let has_any = |span: &Span| own.range(span.first..=span.last).next().is_some();
+        spans.iter().any(has_any)
     }
 
     /// Where the pods of this Node are.

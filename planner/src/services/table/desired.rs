@@ -51,8 +51,10 @@ use std::sync::Arc;
 
 use tweed_component::schema::Sets;
 use tweed_component::{schema, sets};
-use tweed_core::family::Family;
 
+pub use super::super::model::value::{
+    Endpoint, Frontend, HealthCheck, Masquerade, NodePort, ServiceName, Tracked,
+};
 pub use super::scope::{GROUP_DISTANCE, PerScope, SCOPES, Scope, both_scopes};
 pub use crate::addresses::Span;
 pub use crate::numbers::Number;
@@ -99,38 +101,6 @@ pub fn affinity_key(number: Number) -> Number {
     number & !(AFFINITY_BLOCK - 1)
 }
 
-/// A port of a Service at one of its addresses: a cluster IP, an external IP or the
-/// address of a load balancer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Frontend {
-    /// The address.
-    pub address: IpAddr,
-    /// The number of the protocol: 6, 17 or 132.
-    pub protocol: u8,
-    /// The port.
-    pub port: u16,
-}
-
-/// A node port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodePort {
-    /// The family of the node's address.
-    pub family: Family,
-    /// The number of the protocol: 6, 17 or 132.
-    pub protocol: u8,
-    /// The port.
-    pub port: u16,
-}
-
-/// What new flows are sent to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Endpoint {
-    /// The address.
-    pub address: IpAddr,
-    /// The port.
-    pub port: u16,
-}
-
 /// Where a frontend leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
@@ -154,17 +124,6 @@ impl Target {
             Self::Reject | Self::Drop => None,
         }
     }
-}
-
-/// Which flows to a frontend are masqueraded. Where nothing is said (cluster IPs, the
-/// most) all are but those of pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Masquerade {
-    /// All: an endpoint of another node must not answer the client directly.
-    All,
-    /// Only those of this node itself: clients keep their addresses
-    /// (`externalTrafficPolicy: Local`).
-    OwnNode,
 }
 
 schema! {
@@ -215,55 +174,6 @@ pub struct Part {
     pub slots: u8,
 }
 
-/// The namespace and name of a Service.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServiceName {
-    /// `metadata.namespace`.
-    pub namespace: Arc<str>,
-    /// `metadata.name`.
-    pub name: Arc<str>,
-}
-
-/// What is answered at a `healthCheckNodePort`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HealthCheck {
-    /// The Service.
-    pub service: ServiceName,
-    /// How many ready endpoints it has on this node, counted by address, in the first
-    /// of its families.
-    pub local_endpoints: usize,
-}
-
-/// A frontend of UDP: its flows are removed from conntrack when their endpoint is
-/// ([`stale`](super::stale)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Tracked {
-    /// At an address.
-    Address(Frontend),
-    /// At each address that has node ports.
-    NodePort(NodePort),
-}
-
-impl Tracked {
-    /// The number of its protocol.
-    #[must_use]
-    pub fn protocol(&self) -> u8 {
-        match self {
-            Self::Address(at) => at.protocol,
-            Self::NodePort(at) => at.protocol,
-        }
-    }
-
-    /// The family of its address or addresses.
-    #[must_use]
-    pub fn family(&self) -> Family {
-        match self {
-            Self::Address(at) => Family::of(at.address),
-            Self::NodePort(at) => at.family,
-        }
-    }
-}
-
 sets!([T: Sets] PerScope<T>, PerScope<T::Delta>, cluster: T, local: T);
 
 schema! {
@@ -295,7 +205,7 @@ schema! {
         /// block of its port ([`FIRST_AFFINITY`]). A number keeps its endpoint while it is in
         /// here; both groups of a Service port have the same one. So it does in the first plan
         /// of the next run, which takes them over
-        /// ([`super::ServicePlanner::take_over`]).
+        /// ([`super::super::ServicePlanner::take_over`]).
         pub endpoints: BTreeMap<Number, Endpoint>,
         /// The numbers of the endpoints that clients may keep, by the scope of the group. A
         /// number that was given back may be given to another endpoint of the Service port.

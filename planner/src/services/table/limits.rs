@@ -1,27 +1,22 @@
 //! Who may use the frontends of Services with source ranges. Services with the same
 //! ranges share a limit.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 
-use tweed_core::family::Family;
-
-use super::desired::{FIRST_LIMIT, Number, Span};
+use super::super::model::{spec::Sources, surroundings::Surroundings};
+use super::desired::{FIRST_LIMIT, Number};
 use super::known_numbers::KnownNumbers;
 use super::tables::{Tables, put};
 use crate::numbers::Numbers;
-
-/// What tells limits apart: the family, and the sources that pass.
-type Key = (Family, Box<[Span]>);
 
 /// All limits that are in use.
 #[derive(Debug)]
 pub struct Limits {
     /// The number of each, and how many Services have it.
-    limits: BTreeMap<Key, (Number, usize)>,
+    limits: BTreeMap<Sources, (Number, usize)>,
     numbers: Numbers,
     /// The numbers of an earlier run, until the first plan has all limits.
-    known: BTreeMap<Key, Number>,
+    known: BTreeMap<Sources, Number>,
 }
 
 impl Default for Limits {
@@ -54,31 +49,30 @@ impl Limits {
         self.numbers.open_aside();
     }
 
-    /// The number of a limit that one more Service has. `own`: this node's addresses.
-    pub fn acquire(&mut self, tables: &mut Tables, key: &Key, own: &BTreeSet<IpAddr>) -> Number {
-        if let Some((number, count)) = self.limits.get_mut(key) {
+    /// One more Service has a limit. `is_open`: whether this node is among its sources.
+    pub fn acquire(&mut self, tables: &mut Tables, sources: &Sources, is_open: bool) {
+        if let Some((_, count)) = self.limits.get_mut(sources) {
             *count += 1;
-            return *number;
+            return;
         }
-        let known = self.known.get(key).copied();
+        let known = self.known.get(sources).copied();
         let known = known.filter(|number| self.numbers.take_aside(*number));
         let number = known.unwrap_or_else(|| self.numbers.take());
-        self.limits.insert(key.clone(), (number, 1));
-        for span in &key.1 {
+        self.limits.insert(sources.clone(), (number, 1));
+        for span in &sources.1 {
             put!(tables, allowed, (number, *span), Some(()));
         }
-        put!(
-            tables,
-            open_to_node,
-            number,
-            has_any(key, own).then_some(())
-        );
-        number
+        put!(tables, open_to_node, number, is_open.then_some(()));
+    }
+
+    /// The number of a limit that a Service has.
+    pub fn number(&self, sources: &Sources) -> Option<Number> {
+        self.limits.get(sources).map(|(number, _)| *number)
     }
 
     /// One Service less has a limit.
-    pub fn release(&mut self, tables: &mut Tables, key: &Key) {
-        let Some((number, count)) = self.limits.get_mut(key) else {
+    pub fn release(&mut self, tables: &mut Tables, sources: &Sources) {
+        let Some((number, count)) = self.limits.get_mut(sources) else {
             return;
         };
         *count -= 1;
@@ -86,32 +80,19 @@ impl Limits {
             return;
         }
         let number = *number;
-        for span in &key.1 {
+        for span in &sources.1 {
             put!(tables, allowed, (number, *span), None);
         }
         put!(tables, open_to_node, number, None);
-        self.limits.remove(key);
+        self.limits.remove(sources);
         self.numbers.give_back(number);
     }
 
     /// The addresses of this node have changed.
-    pub fn set_own(&self, tables: &mut Tables, own: &BTreeSet<IpAddr>) {
-        for (key, (number, _)) in &self.limits {
-            put!(
-                tables,
-                open_to_node,
-                *number,
-                has_any(key, own).then_some(())
-            );
+    pub fn set_own(&self, tables: &mut Tables, surroundings: &Surroundings) {
+        for (sources, (number, _)) in &self.limits {
+            let is_open = surroundings.is_among(sources);
+            put!(tables, open_to_node, *number, is_open.then_some(()));
         }
     }
-}
-
-fn has_any((_, spans): &Key, own: &BTreeSet<IpAddr>) -> bool {
-    let within = |ip: &IpAddr| {
-        spans
-            .iter()
-            .any(|span| span.first <= *ip && *ip <= span.last)
-    };
-    own.iter().any(within)
 }

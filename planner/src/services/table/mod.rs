@@ -1,18 +1,212 @@
-//! What the sets and maps of table `tweed-services` should hold: groups of endpoints, the
-//! numbers of these, and who may use a frontend.
+//! What the sets and maps of table `tweed-services` should hold.
+//!
+//! [`Table`] takes each [`Change`] of the model, and keeps [`Desired`] with what changes in
+//! it: the numbers and groups of Service ports ([`ports`]), the slots of groups ([`groups`]),
+//! the numbers of limits ([`limits`]), and the timeouts that the rules have chains for
+//! ([`timeouts`]). Numbers and slots of an earlier run are taken over by the first plan
+//! ([`known_numbers`], [`known_slots`]). Endpoints are kept here alone, as slots.
 
-pub mod claims;
-pub mod compiled;
-mod counted;
 pub mod desired;
 mod groups;
 mod known_numbers;
 mod known_slots;
 mod limits;
+pub mod part;
 mod ports;
-pub mod tables;
+mod scope;
+mod tables;
 pub mod timeouts;
 
-use super::model::scope;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tweed_component::Step;
+
+use super::model::choice::Choice;
+use super::model::served::Served;
+use super::model::service::Service;
+use super::model::spec::Spec;
+use super::model::value::{ServiceName, Tracked};
+use super::model::{Change, Model};
+use desired::{Delta, Desired};
+use limits::Limits;
+use ports::{OldPorts, PlannedPort, Ports};
+use tables::{Tables, put, replace};
+
 pub use known_numbers::KnownNumbers;
 pub use known_slots::KnownSlots;
+
+/// What the kernel should hold of all Services.
+#[derive(Debug, Default)]
+pub struct Table {
+    tables: Tables,
+    /// The numbers and groups of all Service ports.
+    pub ports: Ports,
+    limits: Limits,
+    /// The ports of each Service, in the order of [`Service::ports`].
+    planned: BTreeMap<Arc<ServiceName>, Vec<PlannedPort>>,
+    /// Services with more endpoints than a group can have: how many are used.
+    pub too_many: BTreeMap<Arc<ServiceName>, usize>,
+    /// Services whose affinity has another timeout than they say: the two, in seconds.
+    pub other_timeouts: BTreeMap<Arc<ServiceName>, (u32, u32)>,
+}
+
+impl Table {
+    /// What the kernel should hold.
+    pub fn desired(&self) -> &Desired {
+        &self.tables.desired
+    }
+
+    /// The first plan takes these numbers over.
+    pub fn take_over(&mut self, known: KnownNumbers) {
+        self.limits.take_over(&known);
+        self.ports.take_over(known);
+    }
+
+    /// A plan begins, the `first` one or another: what was given back in the last one may be
+    /// given out again.
+    pub fn begin(&mut self, first: bool) {
+        self.ports.settle();
+        self.limits.settle();
+        self.tables.delta = (!first).then(Delta::default);
+    }
+
+    /// A plan has ended. What has changed by it; the first one is all new.
+    pub fn end(&mut self) -> Step<Delta> {
+        match self.tables.delta.take() {
+            None => {
+                self.ports.settle_known();
+                self.limits.settle_known();
+                Step::Full
+            }
+            Some(delta) if delta.is_empty() => Step::Unchanged,
+            Some(delta) => Step::Delta(Box::new(delta)),
+        }
+    }
+
+    /// The surroundings have changed.
+    pub fn set_surroundings(&mut self, model: &Model) {
+        let (tables, surroundings) = (&mut self.tables, &model.surroundings);
+        replace!(tables, pod_networks, surroundings.pod_networks);
+        replace!(tables, local_cidrs, surroundings.local_cidrs());
+        replace!(tables, node_port_networks, model.node_port_networks);
+        let exceptions = model.node_port_exceptions().collect();
+        replace!(tables, node_port_exceptions, exceptions);
+        self.limits.set_own(tables, surroundings);
+    }
+
+    /// The networks of cluster IPs have changed, or what in them is somebody else's.
+    pub fn set_networks(&mut self, model: &Model) {
+        let tables = &mut self.tables;
+        replace!(tables, service_networks, model.networks.networks);
+        let cluster_ips = model.cluster_ips().collect();
+        replace!(tables, cluster_ips, cluster_ips);
+    }
+
+    /// A Service has changed.
+    pub fn update(&mut self, model: &Model, change: Change) {
+        let new = model.served(&change.name);
+        let old = change.old.as_deref();
+        self.plan_ports(&change.name, old, new, change.backends);
+        for sources in new.into_iter().flat_map(|new| &new.spec.limits) {
+            let is_open = model.surroundings.is_among(sources);
+            self.limits.acquire(&mut self.tables, sources, is_open);
+        }
+        for at in change.frontends {
+            self.write(at, model.frontend(at));
+        }
+        for sources in old.into_iter().flat_map(|old| &old.limits) {
+            self.limits.release(&mut self.tables, sources);
+        }
+        let tables = &mut self.tables;
+        for (ip, is) in change.cluster_ips {
+            put!(tables, cluster_ips, ip, is.then_some(()));
+        }
+        for (ip, is) in change.foreign {
+            put!(tables, foreign, ip, is.then_some(()));
+        }
+        for (ip, is) in change.node_port_exceptions {
+            put!(tables, node_port_exceptions, ip, is.then_some(()));
+        }
+        for (ip, is) in change.hairpin {
+            put!(tables, hairpin, ip, is.then_some(()));
+        }
+        for (at, is) in change.untracked {
+            put!(tables, untracked, at, is.then_some(()));
+        }
+        for port in change.health_checks {
+            put!(tables, health_checks, port, model.health_check(port));
+        }
+    }
+
+    /// Plans the ports of a Service, and removes those that it has no more.
+    fn plan_ports(
+        &mut self,
+        name: &Arc<ServiceName>,
+        old: Option<&Spec>,
+        new: Option<&Service>,
+        backends: Vec<Choice>,
+    ) {
+        self.too_many.remove(name);
+        self.other_timeouts.remove(name);
+        let old_ports = self.planned.remove(name).unwrap_or_default();
+        let Some(Service { spec, ports, .. }) = new else {
+            for port in old_ports {
+                self.ports.close(&mut self.tables, port);
+            }
+            return;
+        };
+        let mut old_ports = OldPorts::of(old, old_ports);
+        let mut planned = Vec::with_capacity(ports.len());
+        for (port, backends) in ports.iter().zip(backends) {
+            let kept = old_ports.take(spec, port);
+            let mut one = kept.unwrap_or_else(|| self.ports.open(spec, port));
+            one.index = port.index;
+            let used = (self.ports).plan(&mut self.tables, &mut one, spec, backends);
+            if let Some(used) = used {
+                let least = self.too_many.entry(name.clone()).or_insert(used);
+                *least = used.min(*least);
+            }
+            planned.push(one);
+        }
+        for port in old_ports.rest() {
+            self.ports.close(&mut self.tables, port);
+        }
+        let given = planned.iter().filter_map(|port| port.timeout).max();
+        let timeouts = spec.affinity.zip(given);
+        if let Some(timeouts) = timeouts.filter(|(wanted, given)| wanted != given) {
+            self.other_timeouts.insert(name.clone(), timeouts);
+        }
+        self.planned.insert(name.clone(), planned);
+    }
+
+    /// Makes the tables hold what a frontend is, or nothing.
+    fn write(&mut self, at: Tracked, served: Option<Served<'_>>) {
+        let target = |is_outside| {
+            let served = served?;
+            let ports = self.planned.get(&served.claimant.service)?;
+            let port = ports.get(served.place)?;
+            Some(port.target(&self.tables, served.to(is_outside)))
+        };
+        let (near, outside) = (target(false), target(true));
+        let outside = outside.filter(|_| outside != near);
+        let masquerade = served.and_then(|one| one.masquerade());
+        let limit = served.and_then(|one| self.limits.number(one.sources()?));
+        let tables = &mut self.tables;
+        let tracked = served.and_then(|one| one.port.tracked.clone());
+        put!(tables, tracked, at, tracked);
+        match at {
+            Tracked::Address(key) => {
+                put!(tables, addresses.targets, key, near);
+                put!(tables, addresses.outside, key, outside);
+                put!(tables, addresses.masquerade, key, masquerade);
+                put!(tables, limits, key, limit);
+            }
+            Tracked::NodePort(key) => {
+                put!(tables, node_ports.targets, key, near);
+                put!(tables, node_ports.outside, key, outside);
+                put!(tables, node_ports.masquerade, key, masquerade);
+            }
+        }
+    }
+}

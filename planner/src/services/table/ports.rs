@@ -3,18 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 use tweed_core::family::Family;
 
-use super::super::model::choice::Choice;
-use super::super::model::frontends::{Available, Outcome, frontends};
-use super::super::model::slice::Entry;
-use super::super::model::spec::{Port, Spec};
-use super::super::stale;
+use super::super::model::choice::{Choice, is_used};
+use super::super::model::frontends::frontends;
+use super::super::model::service::{ServicePort, To};
+use super::super::model::spec::Spec;
 use super::desired::{
     AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_PART, Number, PORT_DISTANCE,
-    PerScope, SCOPES, Scope, Target, endpoint_numbers,
+    SCOPES, Scope, Target, endpoint_numbers,
 };
 use super::groups::{Groups, MAX_ENDPOINTS};
 use super::known_numbers::KnownNumbers;
@@ -44,6 +42,23 @@ impl PlannedPort {
     pub fn has_affinity(&self) -> bool {
         self.base.is_some_and(|base| base >= FIRST_AFFINITY)
     }
+
+    /// Where a frontend leads to by this port. One without a number sends nothing on.
+    pub fn target(&self, tables: &Tables, to: To) -> Target {
+        let Some(base) = self.base else {
+            return Target::Reject;
+        };
+        let group = match to {
+            To::Backends(scope) => scope.group(base),
+            To::Reject => return Target::Reject,
+            To::Drop => return Target::Drop,
+        };
+        match (tables.desired.groups.get(&group), self.timeout) {
+            (None, _) => Target::Reject,
+            (Some(_), Some(_)) => Target::Affinity(group),
+            (Some(shape), None) => Target::Group(group, *shape),
+        }
+    }
 }
 
 /// The ports of a Service in its last plan, which a new one takes over or closes.
@@ -71,11 +86,12 @@ impl<'a> OldPorts<'a> {
     }
 
     /// The port of the same family, name and protocol, if its numbers are those of a port
-    /// with affinity, or without.
-    pub fn take(&mut self, family: Family, port: &'a Port, affinity: bool) -> Option<PlannedPort> {
-        let key = (family, &*port.name, port.protocol);
+    /// with affinity, or without, as the new one's.
+    pub fn take(&mut self, spec: &'a Spec, port: &ServicePort) -> Option<PlannedPort> {
+        let of = spec.ports.get(port.index)?;
+        let key = (port.family, &*of.name, of.protocol);
         let known = self.named.get(&key)?;
-        let is_kept = known.base.is_some() && known.has_affinity() == affinity;
+        let is_kept = known.base.is_some() && known.has_affinity() == spec.affinity.is_some();
         is_kept.then(|| self.named.remove(&key))?
     }
 
@@ -153,14 +169,14 @@ impl Ports {
     /// A port that has no endpoints yet. One that should have affinity goes without when
     /// all blocks are in use, and one without affinity stays without endpoints when all
     /// other numbers are.
-    pub fn open(&mut self, spec: &Spec, family: Family, index: usize) -> PlannedPort {
+    pub fn open(&mut self, spec: &Spec, port: &ServicePort) -> PlannedPort {
         let affinity = spec.affinity.is_some();
-        let known = self.take_known(spec, family, index, affinity);
+        let known = self.take_known(spec, port, affinity);
         let block = || affinity.then(|| self.take_block()).flatten();
         let base = known.or_else(block).or_else(|| self.take_plain());
         PlannedPort {
-            family,
-            index,
+            family: port.family,
+            index: port.index,
             base,
             numbers: BTreeMap::new(),
             known: base.map_or_else(BTreeMap::new, |base| self.known.of_block(base)),
@@ -169,15 +185,9 @@ impl Ports {
     }
 
     /// The first number that the groups of a port had in an earlier run.
-    fn take_known(
-        &mut self,
-        spec: &Spec,
-        family: Family,
-        index: usize,
-        affinity: bool,
-    ) -> Option<Number> {
-        let port = spec.ports.get(index)?;
-        let own = frontends(spec, family, port).map(|(frontend, _)| frontend);
+    fn take_known(&mut self, spec: &Spec, port: &ServicePort, affinity: bool) -> Option<Number> {
+        let of = spec.ports.get(port.index)?;
+        let own = frontends(spec, port.family, of).map(|(frontend, _)| frontend);
         let mut bases = self.known.bases(own, affinity);
         bases.find(|base| match affinity {
             true => self.blocks.take_aside(base / AFFINITY_BLOCK),
@@ -215,75 +225,41 @@ impl Ports {
         }
     }
 
-    /// Makes the groups of a port hold what was chosen, as far as its frontends need
-    /// them, and says where these lead to.
+    /// Makes the groups of a port hold these endpoints. How many of them are used, if not all
+    /// are.
     pub fn plan(
         &mut self,
         tables: &mut Tables,
         planned: &mut PlannedPort,
         spec: &Spec,
-        protocol: u8,
-        candidates: &[(Endpoint, &Entry)],
-        mut choice: Choice,
-    ) -> Outcome {
-        let tracked = (protocol == stale::PROTOCOL).then(|| {
-            // One that is only published as ready gets flows, and so has to keep them.
-            let serves = |entry: &Entry| entry.serving || entry.ready;
-            let serving = candidates.iter().filter(|(_, entry)| serves(entry));
-            Arc::new(serving.map(|(endpoint, _)| *endpoint).collect())
-        });
+        mut backends: Choice,
+    ) -> Option<usize> {
         let Some(base) = planned.base else {
-            return Outcome::without_numbers(tracked);
+            return Some(0);
         };
-        let available = Available {
-            anywhere: !choice.cluster.is_empty(),
-            local: !choice.local.is_empty(),
-        };
-        let external = spec.is_external(planned.family);
-        if spec.internal_local && !external {
-            choice.cluster.clear();
-        }
-        if !(spec.internal_local || (spec.external_local && external)) {
-            choice.local.clear();
-        }
         let affinity = spec.affinity.filter(|_| planned.has_affinity());
         let affinity = self.set_timeout(planned, affinity);
         let most_local = match affinity {
             Some(_) => ROOM - MAX_ENDPOINTS,
             None => MAX_ENDPOINTS,
         };
-        let groups = [
-            (&mut choice.cluster, MAX_ENDPOINTS),
-            (&mut choice.local, most_local),
-        ];
-        let mut crowded = None;
-        for (endpoints, most) in groups {
+        let mut used = None;
+        for (scope, most) in [(Scope::Cluster, MAX_ENDPOINTS), (Scope::Local, most_local)] {
+            let endpoints = backends.get_mut(scope);
             if endpoints.len() > most {
                 endpoints.truncate(most);
-                crowded = Some(most);
+                used = Some(most);
             }
         }
         if affinity.is_some() {
-            number(tables, planned, base, &choice);
+            number(tables, planned, base, &backends);
         }
-        let mut fill = |scope: Scope, endpoints: &[Endpoint]| {
-            let group = scope.group(base);
+        for scope in SCOPES {
+            let (group, endpoints) = (scope.group(base), backends.get(scope));
             self.fill(tables, planned, group, scope, affinity, endpoints);
-            let shape = tables.desired.groups.get(&group).copied()?;
-            Some(match affinity {
-                Some(_) => Target::Affinity(group),
-                None => Target::Group(group, shape),
-            })
-        };
-        let targets = PerScope {
-            cluster: fill(Scope::Cluster, &choice.cluster),
-            local: fill(Scope::Local, &choice.local),
-        };
-        drop_unused(tables, planned, &choice);
-        let mut outcome = Outcome::new(spec, planned.family, &targets, available);
-        outcome.crowded = crowded;
-        outcome.tracked = tracked;
-        outcome
+        }
+        drop_unused(tables, planned, &backends);
+        used
     }
 
     /// Sets the timeout of a port, and returns what there is in its place.
@@ -333,7 +309,7 @@ fn number(tables: &mut Tables, port: &mut PlannedPort, base: Number, choice: &Ch
     let mut known = std::mem::take(&mut port.known);
     if port.numbers.len() + known.len() + choice.cluster.len() + choice.local.len() > ROOM {
         drop_unused(tables, port, choice);
-        known.retain(|endpoint, _| choice.has(endpoint));
+        known.retain(|endpoint, _| is_used(choice, endpoint));
     }
     let taken = port.numbers.values().chain(known.values()).copied();
     let taken: BTreeSet<Number> = taken.collect();
@@ -353,7 +329,7 @@ fn number(tables: &mut Tables, port: &mut PlannedPort, base: Number, choice: &Ch
 /// Takes back the numbers of endpoints that are in no group.
 fn drop_unused(tables: &mut Tables, port: &mut PlannedPort, used: &Choice) {
     port.numbers.retain(|endpoint, number| {
-        let keep = used.has(endpoint);
+        let keep = is_used(used, endpoint);
         if !keep {
             put!(tables, endpoints, *number, None);
             put!(tables, members.cluster, *number, None);

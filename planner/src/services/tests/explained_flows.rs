@@ -6,24 +6,24 @@ use tweed_core::object::service::ServicePort;
 
 use super::fixture::{all_of, asked, balancer, both, cluster, explain, planner, slice};
 use super::random::World;
+use crate::addresses::within;
 use crate::dice::Dice;
-use crate::services::desired::Frontend;
+use crate::services::desired::{Frontend, Scope};
 use crate::services::evaluator::{Flow, Verdict};
-use crate::services::explain::lookup::{
-    self, Origin, Way, WithoutService, endpoints, masqueraded_to, way,
-};
+use crate::services::explain::lookup::{self, Origin, Way, WithoutService, masqueraded_to, way};
+use crate::services::table::part::{endpoints, group, part};
 use crate::services::{OwnAddresses, Places, ServicePlanner};
 
 /// What the tables say of a flow, by the lookups of explanations.
 fn verdict(planner: &ServicePlanner, flow: &Flow) -> Verdict {
-    let (desired, surroundings) = (planner.desired(), &planner.surroundings);
+    let (model, desired) = (&planner.model, planner.desired());
     let key = Frontend {
         address: flow.destination,
         protocol: flow.protocol,
         port: flow.port,
     };
-    let Some(at) = lookup::frontend(desired, key, flow.is_local) else {
-        return match lookup::without(desired, flow.destination, flow.is_local) {
+    let Some(at) = lookup::frontend(model, key, flow.is_local) else {
+        return match lookup::without(model, flow.destination, flow.is_local) {
             WithoutService::Rejected => Verdict::Reject,
             WithoutService::Dropped => Verdict::Drop,
             WithoutService::Untouched => Verdict::Pass,
@@ -31,15 +31,17 @@ fn verdict(planner: &ServicePlanner, flow: &Flow) -> Verdict {
     };
     let origin = match flow.is_own {
         true => Origin::Node,
-        false if lookup::within(&desired.pod_networks, flow.source) => Origin::Pod,
+        false if within(&model.surroundings.pod_networks, flow.source) => Origin::Pod,
         false => Origin::Outside,
     };
-    match way(desired, at, origin, Some(flow.source)).unwrap() {
+    match way(model, at, origin, Some(flow.source)).unwrap() {
         Way::Rejected => Verdict::Reject,
         Way::NoLocalEndpoint | Way::SourceNotAllowed => Verdict::Drop,
-        Way::Sent { group, masquerade } => {
+        Way::Sent { scope, masquerade } => {
+            let group = group(desired, at, origin == Origin::Outside).unwrap();
+            assert_eq!(Scope::of(group), scope);
             let group = endpoints(desired, group).into_iter();
-            let because = |ip| masqueraded_to(desired, surroundings, origin, flow.source, ip);
+            let because = |ip| masqueraded_to(model, origin, flow.source, ip);
             let backends = group.map(|at| (at, masquerade || because(at.address).is_some()));
             Verdict::Send(backends.collect())
         }
@@ -152,7 +154,7 @@ proptest! {
             fits(&explanation.steps);
             names_masquerading(&explanation.steps, &flow, &expected);
             prop_assert_eq!(
-                lookup::part(&explanation.planned, &explanation.frontends),
+                part(&explanation.planned, &explanation.frontends),
                 explanation.planned
             );
         }

@@ -149,7 +149,7 @@ fn a_service_for_which_no_number_is_left_has_no_endpoints_and_is_named_until_one
     let (one, of_one) = named("one", "10.96.0.1");
     let (two, of_two) = named("two", "10.96.0.2");
     let mut planner = planner(&cluster(vec![one.clone(), two], vec![of_one, of_two]));
-    planner.compiled.ports.leave(1);
+    planner.table.ports.leave(1);
     assert_eq!(planner.plan(), Step::Full);
     check(planner.desired());
     let targets = |planner: &ServicePlanner| -> Vec<Option<usize>> {

@@ -9,8 +9,8 @@ use super::fixture::{
 };
 use super::walk::walk;
 use crate::services::evaluator::{Cluster, Flow, Verdict};
+use crate::services::model::claims::Class;
 use crate::services::model::spec::Spec;
-use crate::services::table::claims::Class;
 use crate::services::{Notice, Refusal, Refused, ServicePlanner, Step};
 
 /// A load balancer with these addresses, and as many external ones.

@@ -63,8 +63,8 @@ pub fn walk(planner: &ServicePlanner, flow: &Flow) -> Verdict {
         Some(Masquerade::All) => true,
         Some(Masquerade::OwnNode) => flow.is_own,
     };
-    let own = &planner.surroundings.own;
-    let own_pods = &planner.surroundings.pods.own;
+    let own = &planner.model.surroundings.own;
+    let own_pods = &planner.model.surroundings.pods.own;
     let is_own_pod = |ip| own_pods.iter().any(|network| network.contains(ip));
     let backends = endpoints(desired, group).into_iter().map(|at| {
         let hairpin = at.address == flow.source && desired.hairpin.contains(&at.address);
