@@ -11,7 +11,7 @@
 //!             └─ a writer of another kind would follow the same changes
 //! ```
 //!
-//! - [`model`] says what Services are, whoever writes them down: where each frontend leads to,
+//! - `model/` says what Services are, whoever writes them down: where each frontend leads to,
 //!   who may use it, which endpoints a port sends to. It knows no number, group, slot or set.
 //!   `registry` keeps the objects as `spec` and `slice` read them; `surroundings`, `options`
 //!   and `reserved` are what counts besides. `service` makes one Service of these, with the
@@ -20,7 +20,7 @@
 //!   its frontends, and which addresses have come or gone for all Services. A writer follows
 //!   these, looks each frontend up in the model, and keeps what it has written itself: the
 //!   model keeps no endpoints but those of the objects.
-//! - [`table`] is the writer for nftables: numbers, groups, slots, limits, affinity.
+//! - `table/` is the writer for nftables: numbers, groups, slots, limits, affinity.
 //!   [`desired`] says how the rules read them.
 //! - [`explain`] says where a flow goes and why, from the model; only how many endpoints the
 //!   rules use, and which group has them, comes from the table.

@@ -9,6 +9,7 @@ use tweed_core::family::Family;
 use super::lookup::{Because, Origin, Way};
 use super::none::span;
 use super::{Answer, ENDPOINTS_OF_A_PORT, MAX_NAMED, Sender, lookup, object};
+use crate::numbers::Number;
 use crate::services::model::choice::{Criteria, SlicePorts, Unused};
 use crate::services::model::claims::Class;
 use crate::services::model::frontends::frontends;
@@ -17,7 +18,7 @@ use crate::services::model::scope::{PerScope, Scope};
 use crate::services::model::slice::Entry;
 use crate::services::model::spec::{FAMILIES, Port, Sources, Spec};
 use crate::services::model::value::{Endpoint, ServiceName, Tracked};
-use crate::services::table::part::{endpoints, group};
+use crate::services::table::part::{endpoints, group, size};
 
 /// Whether new connections are sent to an endpoint, or why not; none where no frontend leads
 /// to endpoints of the scope.
@@ -128,14 +129,13 @@ impl Answer<'_> {
                 let desired = self.planner.desired();
                 match group(desired, at, origin == Origin::Outside) {
                     Some(group) => {
-                        let endpoints = endpoints(desired, group);
-                        let count = endpoints.len();
+                        let count = size(desired, group);
                         let is_local = scope == Scope::Local;
                         let whose = if is_local { " of this node" } else { "" };
                         let becomes = if masquerade {
                             "masqueraded"
                         } else {
-                            self.masqueraded_to(&endpoints, origin, source)
+                            self.masqueraded_to(group, origin, source)
                         };
                         Step::new(format!(
                             "{from} goes to one of {count} endpoints{whose} (group {group:#x}), {becomes}"
@@ -149,16 +149,17 @@ impl Answer<'_> {
         Some(step.depth(2))
     }
 
-    /// To which endpoints a flow is masqueraded that keeps its source by its frontend; that
-    /// needs a known source.
+    /// To which endpoints of a group a flow is masqueraded that keeps its source by its
+    /// frontend; that needs a known source.
     fn masqueraded_to(
         &self,
-        endpoints: &BTreeSet<Endpoint>,
+        group: Number,
         origin: Origin,
         source: Option<IpAddr>,
     ) -> &'static str {
-        let to = |at: &Endpoint| lookup::masqueraded_to(self.model(), origin, source?, at.address);
-        let reasons: Vec<Option<Because>> = endpoints.iter().map(to).collect();
+        let to = |at: Endpoint| lookup::masqueraded_to(self.model(), origin, source?, at.address);
+        let endpoints = endpoints(self.planner.desired(), group).into_iter();
+        let reasons: Vec<Option<Because>> = endpoints.map(to).collect();
         let passing = Some(Because::PassingThrough);
         if !reasons.is_empty() && reasons.iter().all(|one| *one == passing) {
             return "masqueraded";

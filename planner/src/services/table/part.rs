@@ -115,6 +115,20 @@ pub fn group(desired: &Desired, at: Tracked, is_outside: bool) -> Option<Number>
     outside.filter(|_| is_outside).or(near)?.group()
 }
 
+/// How many endpoints are drawn from a group.
+pub fn size(desired: &Desired, group: Number) -> usize {
+    let Some(shape) = desired.groups.get(&group) else {
+        return 0;
+    };
+    match shape.holds {
+        Holds::Endpoints | Holds::Members => shape.slots.into(),
+        Holds::Parts => {
+            let parts = (0..shape.slots).filter_map(|index| desired.parts.get(&(group, index)));
+            parts.map(|part| usize::from(part.slots)).sum()
+        }
+    }
+}
+
 /// The endpoints that are drawn from a group.
 pub fn endpoints(desired: &Desired, group: Number) -> BTreeSet<Endpoint> {
     let mut part = Desired::default();
