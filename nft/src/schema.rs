@@ -176,7 +176,7 @@ impl<D: Sets> Row<D> {
 pub(crate) struct PlannedSet<D: Sets + 'static> {
     row: &'static Row<D>,
     /// None if it is the only one of its row.
-    pub family: Option<Family>,
+    family: Option<Family>,
 }
 
 /// What a component plans, as the sets and maps of its table.

@@ -12,8 +12,35 @@ pub struct Tables<D: Sets> {
     pub delta: Option<D::Delta>,
 }
 
-/// Puts a value under a key, or nothing, and writes the change down.
-pub fn put<M: Keyed>(
+/// Puts a value under a key of a table, or nothing, and writes the change down:
+/// `put!(tables, name of the field, key, value)`.
+macro_rules! put {
+    ($tables:expr, $($field:ident).+, $key:expr, $value:expr) => {
+        $crate::tables::put_into(
+            &mut $tables.desired.$($field).+,
+            $tables.delta.as_mut().map(|delta| &mut delta.$($field).+),
+            $key,
+            $value,
+        )
+    };
+}
+pub(crate) use put;
+
+/// Makes a table hold these keys and values, and writes the change down.
+macro_rules! replace {
+    ($tables:expr, $($field:ident).+, $new:expr) => {{
+        let change = tweed_core::keyed::diff(&$tables.desired.$($field).+, &$new);
+        change.apply(&mut $tables.desired.$($field).+);
+        if let Some(delta) = &mut $tables.delta {
+            delta.$($field).+.extend(change);
+        }
+    }};
+}
+pub(crate) use replace;
+
+/// Puts a value under a key, or nothing, and writes the change down: for a field that [`put!`]
+/// cannot name.
+pub fn put_into<M: Keyed>(
     map: &mut M,
     delta: Option<&mut KeyedDelta<M::Key, M::Value>>,
     key: M::Key,

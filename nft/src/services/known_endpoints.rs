@@ -7,7 +7,8 @@ use tweed_core::family::Family;
 use tweed_planner::services::desired::{Desired, Endpoint, MAX_SLOTS, Number};
 
 use super::known_numbers::endpoint;
-use super::sets::{ENDPOINTS, LEADS, MEMBER_SLOTS, PARTS, SLOT, SLOTS};
+use super::rules::LEADS;
+use super::sets::{ENDPOINTS, MEMBER_SLOTS, PARTS, SLOT, SLOTS};
 use crate::element::{Data, Key};
 use crate::error::Error;
 use crate::schema::{NUMBER, PlannedSet};

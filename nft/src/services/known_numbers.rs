@@ -9,9 +9,9 @@ use tweed_planner::services::desired::{
     Desired, Endpoint, Frontend, NodePort, Number, Span, Tracked,
 };
 
+use super::rules::{DROP, LEADS, REJECT};
 use super::sets::{
-    ALLOWED, DROP, ENDPOINTS, LEADS, LIMITS, MEMBER_SLOTS, NODE_PORT_TARGETS, PARTS, REJECT, SLOTS,
-    TARGETS,
+    ALLOWED, ENDPOINTS, LIMITS, MEMBER_SLOTS, NODE_PORT_TARGETS, PARTS, SLOTS, TARGETS,
 };
 use crate::element::{Elements, Key};
 use crate::error::Error;

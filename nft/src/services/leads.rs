@@ -6,9 +6,9 @@ use tweed_netlink::nf::verdict::Verdict;
 use tweed_planner::services::desired::{MAX_SLOTS, Number};
 
 use super::rules::{
-    AFFINITY, OF_PARTS_OF_GROUPS, OF_TARGETS, REFUSED, REJECTED, draw_chain, split_chain,
+    AFFINITY, DROP, LEADS, OF_PARTS, OF_PARTS_OF_GROUPS, OF_TARGETS, REFUSED, REJECT, REJECTED,
+    draw_chain, split_chain,
 };
-use super::sets::{DROP, LEADS, OF_PARTS, REJECT};
 use crate::element::{Contents, Data, Elements};
 use crate::schema::NUMBER;
 use crate::table::{DataType, KeptBy, Set};

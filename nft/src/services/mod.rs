@@ -73,7 +73,7 @@ fn skeleton(timeouts: &BTreeSet<u32>) -> Skeleton {
 
 /// The declarations of all sets and maps.
 fn declarations() -> Vec<Set> {
-    let others = FAMILIES.map(sets::clients).into_iter();
+    let others = FAMILIES.map(clients::declaration).into_iter();
     schema::declarations::<Desired>()
         .chain(others)
         .chain(leads::declarations())

@@ -42,7 +42,8 @@ use crate::tables::{SERVICES_DNAT, SERVICES_FILTER, SERVICES_SNAT};
 use crate::words::{WORDS, Words, base, regular};
 pub(super) use affinity::{affinity_chain, timeout};
 pub(super) use draws::{
-    AFFINITY, OF_PARTS_OF_GROUPS, OF_TARGETS, REFUSED, REJECTED, draw_chain, split_chain,
+    AFFINITY, DROP, LEADS, OF_PARTS, OF_PARTS_OF_GROUPS, OF_TARGETS, REFUSED, REJECT, REJECTED,
+    draw_chain, split_chain,
 };
 
 /// The counters of dropped packets, in the order of [`super::Refused`].

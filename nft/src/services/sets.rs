@@ -3,35 +3,19 @@
 use tweed_core::family::Family;
 use tweed_netlink::nf::verdict::Verdict;
 use tweed_planner::services::desired::{
-    Desired, Endpoint, FIRST_AFFINITY, Frontend, GROUP_DISTANCE, Group, Holds, Masquerade,
-    NodePort, Number, Part, Scope, Span, Target,
+    Desired, Endpoint, FIRST_AFFINITY, Frontend, Group, Holds, Masquerade, NodePort, Number, Part,
+    Scope, Span, Target,
 };
 
 use super::is_other;
-use super::rules::{affinity_chain, draw_chain, split_chain};
+use super::rules::{DROP, OF_PARTS, REJECT, affinity_chain, draw_chain, split_chain};
 use crate::element::{Data, Field};
 use crate::schema::{
     ADDRESS, Keys, NUMBER, PlannedSet, Row, SPAN, Schema, TWICE, VERDICT, Values, class, number,
     row,
 };
-use crate::table::{DataType, KeptBy, Set};
+use crate::table::KeptBy;
 use crate::value::{Type, Value};
-use crate::words::digit;
-
-/// The lowest bits of a number that leads on, in which rules look up where to. Below the
-/// number of a group without affinity or a part they have how many slots it has; below one
-/// with affinity nothing.
-pub(super) const LEADS: Number = GROUP_DISTANCE - 1;
-/// The bit of [`LEADS`] by which the slots hold parts of the group.
-pub(super) const OF_PARTS: Number = 0x80;
-/// The numbers that refusals have in place of a group's: no group and no limit has them.
-pub(super) const REJECT: Number = 0x6fff_fff0;
-/// See [`REJECT`].
-pub(super) const DROP: Number = 0x6fff_fff1;
-
-/// Maximum number of clients that are remembered, of each family: some 70 MB of the
-/// kernel's memory. A client beyond them gets another endpoint with each connection.
-const CLIENTS: u32 = 500_000;
 
 /// All rows, in the order of a first load: what a flow finds leads to nothing that is not there
 /// yet, and nothing is refused before all that passes is known.
@@ -218,35 +202,5 @@ const fn kept<K>() -> Values<K, Masquerade> {
     Values {
         data: |_, masquerade| (*masquerade == Masquerade::OwnNode).then_some(None),
         ..masqueraded()
-    }
-}
-/// The expression for what the clients of a family, by its digit, are known by: the first
-/// fields of the key of [`clients`].
-///
-/// Of IPv6 these are the interface identifier and a hash of the prefix: nft 1.0.6 gives the
-/// key of an `update` 16 bytes, of which the affinity key takes 4, and aborts or overwrites
-/// what is beyond. Two clients with one interface identifier are taken for one with a
-/// probability of 2⁻³²; they then share an endpoint, and nothing else. The seed is fixed so
-/// that clients are still known after the rules were replaced.
-pub(super) fn client(digit: char) -> &'static str {
-    match digit {
-        '4' => "ip saddr",
-        _ => "@nh,128,64 . jhash @nh,64,64 mod 4294967295 seed 0x74776565",
-    }
-}
-
-/// The map of the clients of Services with affinity, which packets fill: by client and
-/// affinity key, the number of the endpoint that the client was given last.
-pub(super) fn clients(family: Family) -> Set {
-    let client = match family {
-        Family::V4 => vec![Type::Ipv4],
-        Family::V6 => vec![Type::Ipv6Interface, Type::Index],
-    };
-    Set {
-        name: format!("service_clients{}", digit(family)),
-        key: [client, vec![Type::Class]].concat(),
-        data: Some(DataType::Values(vec![Type::Class])),
-        interval: false,
-        kept_by: KeptBy::Packets { size: CLIENTS },
     }
 }

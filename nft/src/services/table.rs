@@ -1,6 +1,6 @@
 //! Keeps the table of Services.
 //!
-//! - *What is only added* is written in chunks, in the order of [`sets`]: a first
+//! - *What is only added* is written in chunks, in the order of [`super::sets`]: a first
 //!   load. Before its last step a flow is left to whoever else translates it.
 //! - *Any other change*, whether the planner says it or a comparison finds it, is one
 //!   transaction: slots and groups fit each other only as a whole. Only who may use
@@ -25,7 +25,7 @@ use tweed_netlink::nf::object::TableKey;
 use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{Delta, Desired, Endpoint, Number};
 
-use super::sets::{self, ALLOWED, ENDPOINTS, LIMITS, LOCAL_CIDRS, OPEN_TO_NODE, PARTS, TIMEOUTS};
+use super::sets::{ALLOWED, ENDPOINTS, LIMITS, LOCAL_CIDRS, OPEN_TO_NODE, PARTS, TIMEOUTS};
 use super::{
     FORMAT, Refused, clients, declarations, is_other, known_endpoints, known_numbers, leads, rules,
     skeleton, timeouts,
@@ -79,7 +79,7 @@ impl ServicesTable {
     /// What has packets see the table. The clients that the earlier one remembers are copied.
     pub(crate) fn hooks(&mut self, nft: &mut Connection) -> Result<String, Error> {
         for family in FAMILIES {
-            let clients = sets::clients(family).name;
+            let clients = clients::declaration(family).name;
             clients::copy(nft, &clients, TABLE, SERVICES_TABLE)?;
         }
         self.keeper.is_touched(nft)?;
@@ -232,7 +232,7 @@ impl ServicesTable {
             }
             return Ok(messages);
         }
-        let clients = FAMILIES.map(|family| sets::clients(family).name);
+        let clients = FAMILIES.map(|family| clients::declaration(family).name);
         for changes in steps(changes) {
             let is_foreign = !self.own_numbers && changes.iter().any(is_renumbered);
             let flushed = if is_foreign { &clients[..] } else { &[] };

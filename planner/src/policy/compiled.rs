@@ -19,7 +19,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tweed_core::family::Family;
-use tweed_core::keyed;
 use tweed_core::problem::Problem;
 
 use super::desired::{Delta, Desired, Direction, Number, PerDirection, Tables};
@@ -33,7 +32,7 @@ use super::profiles::Profiles;
 use super::rules::{Peers as RulePeers, Rules};
 use super::wants::Peers;
 use crate::addresses::spans_of;
-use crate::tables::put;
+use crate::tables::{put, put_into, replace};
 use classify::Unlisted;
 use overlaps::{MaxCost, WithoutNetworks};
 
@@ -222,14 +221,14 @@ impl Compiled {
         self.judged_for.retain(|address, pod| {
             let stays = local.pods.get(address) == Some(pod);
             if !stays && !local.own.contains(address) {
-                put(judged, Some(&mut delta.judged), *address, None);
+                put_into(judged, Some(&mut delta.judged), *address, None);
                 self.pending.judged.insert(*address);
             }
             stays
         });
         if self.open {
             for address in local.own.difference(&self.own) {
-                put(judged, Some(&mut delta.judged), *address, Some(()));
+                put_into(judged, Some(&mut delta.judged), *address, Some(()));
             }
             self.own.extend(&local.own);
         }
@@ -252,17 +251,11 @@ impl Compiled {
         let Some(local) = &index.local else {
             return;
         };
-        let Tables { desired, delta } = &mut self.tables;
-        let cidrs = keyed::diff(&desired.local_cidrs, &spans_of(&local.cidrs, &[]));
-        cidrs.apply(&mut desired.local_cidrs);
-        if let Some(delta) = delta {
-            delta.local_cidrs = cidrs;
-        }
+        replace!(self.tables, local_cidrs, spans_of(&local.cidrs, &[]));
         for address in std::mem::take(&mut self.pending.judged) {
             let known = self.locals.get(&address);
             let judged = known.is_some_and(Local::is_judged) || local.own.contains(&address);
-            let delta = delta.as_mut().map(|delta| &mut delta.judged);
-            put(&mut desired.judged, delta, address, judged.then_some(()));
+            put!(self.tables, judged, address, judged.then_some(()));
             match local.pods.get(&address) {
                 Some(pod) => drop(self.judged_for.insert(address, pod.clone())),
                 None => drop(self.judged_for.remove(&address)),

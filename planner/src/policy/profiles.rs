@@ -120,7 +120,7 @@ impl Profiles {
         let set = set.clone();
         self.freed.push(number);
         if set.is_all() {
-            put_open(tables, number, None);
+            put!(tables, open, number, None);
             return;
         }
         put_exact(tables, number, &set, None);
@@ -129,7 +129,7 @@ impl Profiles {
             let Some(of) = tables.desired.range_profiles.get(&key).copied() else {
                 continue;
             };
-            put_range_profile(tables, key, None);
+            put!(tables, range_profiles, key, None);
             let ranges = ranges(&set, protocol);
             if self.ranges.release(of, &ranges) {
                 put_ranges(tables, of, &ranges, None);
@@ -154,7 +154,7 @@ impl Profiles {
     /// Writes the elements of a new profile.
     fn write(&mut self, number: Number, set: &PortSet, tables: &mut Tables) {
         if set.is_all() {
-            put_open(tables, number, Some(()));
+            put!(tables, open, number, Some(()));
             return;
         }
         put_exact(tables, number, set, Some(()));
@@ -165,7 +165,7 @@ impl Profiles {
                 continue;
             }
             let (of, new) = self.ranges.acquire(&ranges);
-            put_range_profile(tables, (number, protocol), Some(of));
+            put!(tables, range_profiles, (number, protocol), Some(of));
             if new {
                 put_ranges(tables, of, &ranges, Some(()));
             }
@@ -176,48 +176,22 @@ impl Profiles {
     }
 }
 
-fn put_open(Tables { desired, delta }: &mut Tables, number: Number, value: Option<()>) {
-    let delta = delta.as_mut().map(|delta| &mut delta.open);
-    put(&mut desired.open, delta, number, value);
-}
-
 /// Puts the single ports of a set under the number of its profile.
-fn put_exact(
-    Tables { desired, delta }: &mut Tables,
-    number: Number,
-    set: &PortSet,
-    value: Option<()>,
-) {
+fn put_exact(tables: &mut Tables, number: Number, set: &PortSet, value: Option<()>) {
     let single = set.ranges().filter(|(_, first, last)| first == last);
     for (protocol, port, _) in single {
-        let delta = delta.as_mut().map(|delta| &mut delta.exact);
-        put(&mut desired.exact, delta, (number, protocol, port), value);
+        put!(tables, exact, (number, protocol, port), value);
     }
 }
 
-fn put_range_profile(
-    Tables { desired, delta }: &mut Tables,
-    key: (Number, u8),
-    value: Option<Number>,
-) {
-    let delta = delta.as_mut().map(|delta| &mut delta.range_profiles);
-    put(&mut desired.range_profiles, delta, key, value);
-}
-
-fn put_ranges(
-    Tables { desired, delta }: &mut Tables,
-    profile: Number,
-    ranges: &[(u16, u16)],
-    value: Option<()>,
-) {
+fn put_ranges(tables: &mut Tables, profile: Number, ranges: &[(u16, u16)], value: Option<()>) {
     for &(first, last) in ranges {
-        let delta = delta.as_mut().map(|delta| &mut delta.ranges);
         let range = PortRange {
             profile,
             first,
             last,
         };
-        put(&mut desired.ranges, delta, range, value);
+        put!(tables, ranges, range, value);
     }
 }
 

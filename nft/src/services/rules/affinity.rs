@@ -4,7 +4,7 @@
 use tweed_netlink::nf::verdict::Verdict;
 use tweed_planner::services::desired::{AFFINITY_BLOCK, GROUP_DISTANCE, SCOPES, Scope};
 
-use super::super::sets::client;
+use super::super::clients::client;
 use super::WITH_PORTS;
 use crate::table::Chain;
 use crate::words::{WORDS, Words, regular};

@@ -8,13 +8,23 @@
 //! is not the default.
 
 use tweed_core::object::service::DEFAULT_AFFINITY_SECONDS;
-use tweed_planner::services::desired::{GROUP_DISTANCE, Scope};
+use tweed_planner::services::desired::{GROUP_DISTANCE, Number, Scope};
 
-use super::super::sets::LEADS;
 use super::affinity::affinity_chain;
 use super::{NO_LOCAL, WITH_PORTS};
 use crate::table::Chain;
 use crate::words::{WORDS, Words, regular};
+
+/// The lowest bits of a number that leads on, in which rules look up where to. Below the
+/// number of a group without affinity or a part they have how many slots it has; below one
+/// with affinity nothing.
+pub(in crate::services) const LEADS: Number = GROUP_DISTANCE - 1;
+/// The bit of [`LEADS`] by which the slots hold parts of the group.
+pub(in crate::services) const OF_PARTS: Number = 0x80;
+/// The numbers that refusals have in place of a group's: no group and no limit has them.
+pub(in crate::services) const REJECT: Number = 0x6fff_fff0;
+/// See [`REJECT`].
+pub(in crate::services) const DROP: Number = 0x6fff_fff1;
 
 /// The chain that draws one of so many endpoints.
 pub(in crate::services) fn draw_chain(slots: u8) -> String {

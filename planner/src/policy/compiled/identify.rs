@@ -10,7 +10,7 @@ use tweed_core::object::selector::Labels;
 
 use super::Compiled;
 use crate::addresses;
-use crate::policy::desired::{Number, Span, Tables, UNKNOWN};
+use crate::policy::desired::{Number, Span, UNKNOWN};
 use crate::policy::end_addresses::EndAddresses;
 use crate::policy::identities::{Content, Move};
 use crate::policy::index::Index;
@@ -274,18 +274,11 @@ impl Compiled {
     }
 
     fn write(&mut self, places: &[Place], moves: &[Move], numbers: &[Number]) {
-        let Tables { desired, delta } = &mut self.tables;
         for ((place, one), number) in places.iter().zip(moves).zip(numbers) {
             let value = one.content.as_ref().map(|_| *number);
             match place {
-                Place::Address(address) => {
-                    let delta = delta.as_mut().map(|delta| &mut delta.identities);
-                    put(&mut desired.identities, delta, *address, value);
-                }
-                Place::Span(span) => {
-                    let delta = delta.as_mut().map(|delta| &mut delta.networks);
-                    put(&mut desired.networks, delta, *span, value);
-                }
+                Place::Address(address) => put!(self.tables, identities, *address, value),
+                Place::Span(span) => put!(self.tables, networks, *span, value),
             }
         }
     }

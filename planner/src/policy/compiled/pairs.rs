@@ -14,7 +14,7 @@ use crate::policy::identities::Content;
 use crate::policy::local::Local;
 use crate::policy::ports::PortSet;
 use crate::policy::profiles::Profiles;
-use crate::tables::put;
+use crate::tables::{put, put_into};
 
 impl Compiled {
     /// Brings the pairs of local addresses and identities up to date.
@@ -177,30 +177,22 @@ impl Compiled {
             .iter()
             .any(|one| self.tables.desired.policed.get(*one).contains(&address))
         {
-            let Tables { desired, delta } = &mut self.tables;
-            let delta = delta.as_mut().map(|delta| &mut delta.selves);
-            put(&mut desired.selves, delta, address, None);
+            put!(self.tables, selves, address, None);
         }
     }
 
     fn police(&mut self, address: IpAddr, ingress: bool, egress: bool) {
         self.police_one(address, Direction::In, ingress);
         self.police_one(address, Direction::Out, egress);
-        let Tables { desired, delta } = &mut self.tables;
-        let delta = delta.as_mut().map(|delta| &mut delta.selves);
-        put(
-            &mut desired.selves,
-            delta,
-            address,
-            (ingress || egress).then_some(()),
-        );
+        let policed = (ingress || egress).then_some(());
+        put!(self.tables, selves, address, policed);
     }
 
     fn police_one(&mut self, address: IpAddr, direction: Direction, policed: bool) {
         let Tables { desired, delta } = &mut self.tables;
         let delta = delta.as_mut().map(|delta| delta.policed.get_mut(direction));
         let policed = policed.then_some(());
-        put(desired.policed.get_mut(direction), delta, address, policed);
+        put_into(desired.policed.get_mut(direction), delta, address, policed);
     }
 }
 
@@ -255,7 +247,7 @@ fn put_pair(
 ) {
     let Tables { desired, delta } = tables;
     let delta = delta.as_mut().map(|delta| delta.pairs.get_mut(direction));
-    put(desired.pairs.get_mut(direction), delta, key, profile);
+    put_into(desired.pairs.get_mut(direction), delta, key, profile);
 }
 
 /// Gives a local address the profile for an identity that allows this; none for nothing.
