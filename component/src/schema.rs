@@ -32,7 +32,7 @@ impl<M: Keyed> Sets for M {
     type Delta = keyed::Delta<M::Key, M::Value>;
 
     fn size(&self) -> usize {
-        self.len()
+        self.count()
     }
 
     fn change_to(&self, new: &Self) -> Self::Delta {

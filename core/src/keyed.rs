@@ -149,7 +149,7 @@ pub trait Keyed {
     type Value: PartialEq + Clone;
 
     /// How many entries there are.
-    fn len(&self) -> usize;
+    fn count(&self) -> usize;
     /// The entries by ascending key.
     fn entries(&self) -> impl Iterator<Item = (&Self::Key, &Self::Value)>;
     /// The value under `key`.
@@ -164,7 +164,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Keyed for BTreeMap<K, V> {
     type Key = K;
     type Value = V;
 
-    fn len(&self) -> usize {
+    fn count(&self) -> usize {
         self.len()
     }
 
@@ -189,7 +189,7 @@ impl<K: Ord + Clone> Keyed for BTreeSet<K> {
     type Key = K;
     type Value = ();
 
-    fn len(&self) -> usize {
+    fn count(&self) -> usize {
         self.len()
     }
 
