@@ -11,11 +11,13 @@
 .NOTPARALLEL:
 
 CARGO ?= cargo
+# Also for cargo and the scripts that recipes start: all use the same folder.
+export CARGO_TARGET_DIR := $(shell .cargo/target-folder)
 # The namespace tests need root.
 SUDO := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo -E)
 RUNNER := $(if $(SUDO),--config 'target."cfg(all())".runner="$(SUDO)"')
-LAB := $(SUDO) target/release/tweed-lab
-E2E = $(SUDO) target/release/tweed-e2e $(if $(KEEP),--keep) $(if $(ONLY),--only $(ONLY))
+LAB = $(SUDO) $(CARGO_TARGET_DIR)/release/tweed-lab
+E2E = $(SUDO) $(CARGO_TARGET_DIR)/release/tweed-e2e $(if $(KEEP),--keep) $(if $(ONLY),--only $(ONLY))
 # SECONDS, or else this default. A shell counts in a variable of that name and may export
 # it, so only the command line counts.
 seconds = $(if $(filter command line,$(origin SECONDS)),$(SECONDS),$(1))
@@ -50,13 +52,13 @@ build: ## build the release programs into target/release (ARCH=arm64: for anothe
 	$(if $(arch),@$(foreach one,$(arch),$(call release_of,$(one)) &&) true,$(CARGO) build --release)
 
 demo: setup build ## three nodes and their pods as namespaces: every path checked (KEEP=1 keeps it)
-	@conformance/once-more.sh demo $(LAB) demo --svg target/demo.svg $(if $(KEEP),--keep)
+	@conformance/once-more.sh demo $(LAB) demo --svg $(CARGO_TARGET_DIR)/demo.svg $(if $(KEEP),--keep)
 
 demo-policy: setup build ## who reaches whom on three nodes before and after NetworkPolicies, and why
 	@$(LAB) policy
 
 demo-down: ## remove a demo that was kept
-	@if [ -x target/release/tweed-lab ]; then $(LAB) down --all; else echo "there is no demo: nothing was built"; fi
+	@if [ -x $(CARGO_TARGET_DIR)/release/tweed-lab ]; then $(LAB) down --all; else echo "there is no demo: nothing was built"; fi
 
 image: build ## the container image, as target/tweed-image.tar (ARCH='amd64 arm64': one for both)
 	@conformance/setup.sh image
@@ -71,7 +73,7 @@ cluster: setup-e2e image ## a real Kubernetes in namespaces on this machine, wit
 	@$(LAB) cluster up
 
 cluster-down: ## remove that cluster
-	@if [ -x target/release/tweed-lab ]; then $(LAB) cluster down; else echo "there is no cluster: nothing was built"; fi
+	@if [ -x $(CARGO_TARGET_DIR)/release/tweed-lab ]; then $(LAB) cluster down; else echo "there is no cluster: nothing was built"; fi
 
 lint: ## format, structure of modules, lints
 	$(CARGO) fmt --all --check
@@ -108,8 +110,8 @@ e2e-full: setup-e2e image ## the same at full size: 100 pods a node, two minutes
 e2e-versions: setup-e2e image ## install, paths and rights on the other versions of Kubernetes
 	@conformance/setup.sh kubernetes-versions
 	@failed=; for version in $(notdir $(patsubst %/,%,$(wildcard conformance/kubernetes/other-versions/*/))); do \
-		$(SUDO) target/release/tweed-e2e --kubernetes $$version --only install --only paths --only rights \
-			--out target/e2e/$$version || failed="$$failed $$version"; \
+		$(SUDO) $(CARGO_TARGET_DIR)/release/tweed-e2e --kubernetes $$version --only install --only paths --only rights \
+			--out $(CARGO_TARGET_DIR)/e2e/$$version || failed="$$failed $$version"; \
 	done; [ -z "$$failed" ] || { echo "failed on Kubernetes$$failed" >&2; exit 1; }
 
 kernels: build ## the demo and the suites on Linux 5.10, 6.1, 6.12 and the newest under QEMU (ONLY=5.10, JOB=demo, ARCH=arm64)
@@ -127,7 +129,7 @@ test-arch: ## unit tests of what reads and writes bytes on an emulated processor
 bench: setup build ## tweed beside its peers: tables in target/bench (BEFORE=DIR: the release programs of another build)
 	@conformance/setup.sh bench
 	$(CARGO) build --release --package tweed-bench
-	@$(SUDO) target/release/tweed-bench $(if $(BEFORE),--before $(BEFORE))
+	@$(SUDO) $(CARGO_TARGET_DIR)/release/tweed-bench $(if $(BEFORE),--before $(BEFORE))
 
 fuzz: ## cargo-fuzz: each target for SECONDS=60 (TARGETS='NAME…': only these)
 	@conformance/setup.sh fuzz
@@ -139,11 +141,11 @@ fuzz-minimise: ## take what `make fuzz` has found into the corpora, as few and s
 
 chaos: setup build ## random faults in a small cluster, whole again after each burst (SECONDS=600, SEED=N)
 	$(CARGO) build --release --package tweed-chaos
-	@$(SUDO) target/release/tweed-chaos --verbose --seconds $(call seconds,600) $(if $(SEED),--seed $(SEED))
+	@$(SUDO) $(CARGO_TARGET_DIR)/release/tweed-chaos --verbose --seconds $(call seconds,600) $(if $(SEED),--seed $(SEED))
 
 repairs: setup build ## how long each kind of damage lasts; fails where one lasts longer than promised (ROUNDS=1, SEED=N)
 	$(CARGO) build --release --package tweed-chaos
-	@$(SUDO) target/release/tweed-chaos --verbose --repairs $(or $(ROUNDS),1) $(if $(SEED),--seed $(SEED))
+	@$(SUDO) $(CARGO_TARGET_DIR)/release/tweed-chaos --verbose --repairs $(or $(ROUNDS),1) $(if $(SEED),--seed $(SEED))
 
 count: ## lines of code of each crate, without blank lines and comments: product, tests, the rest
 	@.ci/sources count
@@ -153,7 +155,7 @@ fmt: ## format the code
 
 deny: ## licenses, sources and double versions of the dependencies
 	@conformance/setup.sh deny
-	target/tools/bin/cargo-deny check bans licenses sources
+	$(CARGO_TARGET_DIR)/tools/bin/cargo-deny check bans licenses sources
 
 clean: ## remove everything that was built
 	$(CARGO) clean

@@ -9,7 +9,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 rounds=$1
 shift
-build=target/flaky-build
+target=$(.cargo/target-folder)
+build=$target/flaky-build
 all=$(mktemp)
 helpers=()
 
@@ -59,9 +60,9 @@ status=0
 for ((round = 1; round <= rounds; round++)); do
     printf '=== round %s of %s\n' "$round" "$rounds"
     conformance/test.sh "$@" || status=1
-    cat target/flaky.txt >>"$all"
+    cat "$target/flaky.txt" >>"$all"
 done
-cp "$all" target/flaky.txt
+cp "$all" "$target/flaky.txt"
 printf '=== all rounds\n'
 sed -n 's/^== /flaky: /p' "$all" | sort | uniq -c
 [ ! -s "$all" ] || status=1

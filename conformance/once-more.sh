@@ -6,6 +6,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+flaky=$("$root/.cargo/target-folder")/flaky.txt
 name=$1
 shift
 log=$(mktemp)
@@ -18,8 +19,8 @@ status=0
 [ "$status" -ne 0 ] && [ "$status" -lt 128 ] || exit "$status"
 printf '%s failed: once more\n' "$name" >&2
 "$@"
-printf 'flaky: %s: it failed once and then passed; what it printed: target/flaky.txt\n' "$name"
+printf 'flaky: %s: it failed once and then passed; what it printed: %s\n' "$name" "$flaky"
 {
     printf '== %s\n' "$name"
     cat "$log"
-} >>"$root/target/flaky.txt"
+} >>"$flaky"

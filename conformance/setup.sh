@@ -24,13 +24,14 @@
 #   conformance/setup.sh fuzz       for `make fuzz`: cargo-fuzz
 #
 # Debian packages are installed in the system by apt-get, with sudo if the caller is not
-# root. Everything else is written to target/tools; Go and cargo use their usual download
-# caches. Running it again changes nothing and takes no time.
+# root. Everything else is written to `tools` in cargo's target folder; Go and cargo use their
+# usual download caches. Running it again changes nothing and takes no time.
 set -euo pipefail
 shopt -s inherit_errexit
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-tools=$root/target/tools
+target=$("$root/.cargo/target-folder")
+tools=$target/tools
 conformance=$root/conformance
 
 say() { printf 'setup: %s\n' "$*"; }

@@ -13,14 +13,15 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-flaky=target/flaky.txt
-nextest=target/tools/bin/cargo-nextest
+target=$("$root/.cargo/target-folder")
+flaky=$target/flaky.txt
+nextest=$target/tools/bin/cargo-nextest
 config=()
 passed=0 failed=0 left_out=0
 
 # run PROFILE ARGUMENTS…: runs the tests that the arguments choose, and counts them.
 run() {
-    local profile=$1 report=target/nextest/$1/junit.xml status=0 ran broken
+    local profile=$1 report=$target/nextest/$1/junit.xml status=0 ran broken
     shift
     rm -f "$report"
     { "$nextest" nextest run "${config[@]}" --workspace --tests --profile "$profile" "$@" 2>&1 || status=$?
@@ -49,7 +50,7 @@ main() {
         config=("$1" "$2")
         shift 2
     fi
-    mkdir -p target
+    mkdir -p "$target"
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     # `make e2e` may have made it as root.

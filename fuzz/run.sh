@@ -21,7 +21,8 @@ export CARGO_BUILD_RUSTC_WORKSPACE_WRAPPER=
 # crates; traces have names.
 export CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off
 export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_STRIP=none
-PATH=$PWD/target/tools/bin:$PATH
+folder=$(.cargo/target-folder)/fuzz
+PATH=${folder%/fuzz}/tools/bin:$PATH
 
 # Most seconds, and MiB in all and at once, that an input may need, and its most bytes.
 limits=(-timeout=5 -rss_limit_mb=1024 -malloc_limit_mb=64 -max_len=16384)
@@ -51,20 +52,20 @@ if [ ${#targets[@]} -eq 0 ]; then
     mapfile -t targets < <(find fuzz/fuzz_targets -name '*.rs' -printf '%f\n' | sed 's/\.rs$//' | sort)
 fi
 
-built=target/fuzz/build
+built=$folder/build
 cargo fuzz build --codegen-units 16 --fuzz-dir fuzz --target-dir "$built" --features libfuzzer
 programs=$built/$(rustc -vV | sed -n 's/^host: //p')/release
 
 broken=() failed=()
 for target in "${targets[@]}"; do
     committed=fuzz/corpus/$target
-    corpus=target/fuzz/corpus/$target
-    found=target/fuzz/found/$target
+    corpus=$folder/corpus/$target
+    found=$folder/found/$target
     mkdir -p "$corpus" "$found"
     echo "fuzz: $target"
     if [ -z "${seconds:-}" ]; then
         # What code is reached counts, not how often: half of the inputs then remain.
-        new=$(mktemp -d "target/fuzz/minimised.XXXXXX")
+        new=$(mktemp -d "$folder/minimised.XXXXXX")
         # libFuzzer names an input by its SHA-1.
         find "$committed" -type f -regextype egrep ! -regex '.*/[0-9a-f]{40}' -exec cp -t "$new" {} +
         "$programs/$target" "${limits[@]}" -use_value_profile=0 -use_counters=0 -merge=1 "$new" "$committed" "$corpus"
@@ -84,6 +85,6 @@ for target in "${targets[@]}"; do
     fi
 done
 [ ${#broken[@]} -eq 0 ] ||
-    echo "fuzz: a law does not hold in: ${broken[*]}; the inputs are in target/fuzz/found" >&2
+    echo "fuzz: a law does not hold in: ${broken[*]}; the inputs are in $folder/found" >&2
 [ ${#failed[@]} -eq 0 ] || echo "fuzz: could not be run: ${failed[*]}" >&2
 [ ${#broken[@]} -eq 0 ] && [ ${#failed[@]} -eq 0 ]

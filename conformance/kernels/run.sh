@@ -15,7 +15,7 @@ set -euo pipefail
 shopt -s inherit_errexit
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-target=$root/target
+target=$("$root/.cargo/target-folder")
 arch=${ARCH:-amd64}
 kernels=$target/tools/kernels/$arch
 here=$root/conformance/kernels
@@ -104,13 +104,13 @@ pack_cluster() {
         images/pause.tar policy/{agnhost.tar,clusternetworkpolicies.yaml,suite}
     )
     for name in "${needed[@]}"; do
-        cp -d "$root/$tools/$name" "$1/project/$tools/$name" ||
+        cp -d "$target/tools/kubernetes/$name" "$1/project/$tools/$name" ||
             fail "build the cluster and the suite first: conformance/setup.sh policy-suite"
     done
     cp "$target/tweed-image.tar" "$1/project/target/" || fail "build the image first: make image"
     cp -r "$root/install/kustomize" "$1/project/install/"
     # The only library of runc that the guests lack.
-    ldd "$root/$tools/bin/runc" | sed -nE 's/.* => (.*libseccomp[^ ]*) .*/\1/p' |
+    ldd "$target/tools/kubernetes/bin/runc" | sed -nE 's/.* => (.*libseccomp[^ ]*) .*/\1/p' |
         xargs -I FILE cp -L FILE "$1/usr/lib/"
 }
 

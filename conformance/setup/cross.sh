@@ -26,7 +26,7 @@ build_cross() {
     if done_before "$step" "$inputs" "$folder"/bin/{cc,emulator}; then
         return
     fi
-    say "unpacking a C compiler, an emulator and nft for $architecture into target/tools/cross/$architecture (half a minute, 300 MB)"
+    say "unpacking a C compiler, an emulator and nft for $architecture into ${tools#"$root"/}/cross/$architecture (half a minute, 300 MB)"
     rm -rf "$folder"/{bin,host,target}
     unpack_tree "$folder/host" "gcc-${triple//_/-}" "libc6-dev-$architecture-cross"
     unpack_packages "$folder/host" qemu-user-static
@@ -93,7 +93,7 @@ build_cross_tools() {
         return
     fi
     find_go
-    say "building cnitool and the reference CNI plugins for $architecture into target/tools/cross/$architecture/tools"
+    say "building cnitool and the reference CNI plugins for $architecture into ${tools#"$root"/}/cross/$architecture/tools"
     mkdir -p "$folder"
     GOARCH=$architecture run_go "$module" build "${build_flags[@]}" -ldflags '-s -w' -o "$folder/" tool
     mark_done "$step" "$inputs"

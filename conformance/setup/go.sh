@@ -104,7 +104,7 @@ build_lab_tools() {
         return
     fi
     find_go
-    say "building cnitool and the reference CNI plugins into target/tools/bin (versions: conformance/tools/go.mod)"
+    say "building cnitool and the reference CNI plugins into ${tools#"$root"/}/bin (versions: conformance/tools/go.mod)"
     mkdir -p "$tools/bin"
     GOBIN=$tools/bin run_go "$module" install "${build_flags[@]}" -ldflags '-s -w' tool
     mark_done "$step" "$inputs"

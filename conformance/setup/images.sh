@@ -13,7 +13,7 @@ make_images() {
         files+=("$images/$name.tar")
     done
     done_before "$step" "$inputs" "${files[@]}" && return
-    say "making the images $(printf '%s, ' "${names[@]}" | sed 's/, $//') in target/tools/kubernetes/images (busybox, curl, nc from Debian)"
+    say "making the images $(printf '%s, ' "${names[@]}" | sed 's/, $//') in ${tools#"$root"/}/kubernetes/images (busybox, curl, nc from Debian)"
     scratch_folder
     mkdir -p "$images"
     unpack_packages "$scratch/busybox" busybox-static

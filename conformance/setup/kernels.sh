@@ -36,7 +36,7 @@ build_kernels() {
     arm64) emulator=qemu-system-arm ;;
     s390x) emulator=qemu-system-s390x ;;
     esac
-    say "fetching ${#kernel_series[@]} kernels, QEMU and the system of the guests into target/tools/kernels/$architecture (1 min, 500 MB)"
+    say "fetching ${#kernel_series[@]} kernels, QEMU and the system of the guests into ${tools#"$root"/}/kernels/$architecture (1 min, 500 MB)"
     rm -rf "$kernels"
     # Where they were before each processor had a folder of its own.
     rm -rf "$tools"/kernels/{busybox,guest.cpio,qemu,5.10,6.1,6.12,newest} "$tools"/stamps/kernels{,.lock}

@@ -89,7 +89,7 @@ build_cluster() {
 
 unpack_runc() {
     done_before runc 1 "$cluster/bin/runc" && return
-    say "unpacking Debian's runc into target/tools/kubernetes/bin"
+    say "unpacking Debian's runc into ${tools#"$root"/}/kubernetes/bin"
     scratch_folder
     unpack_packages "$scratch/runc" runc
     install -D "$scratch/runc/usr/sbin/runc" "$cluster/bin/runc"
@@ -100,7 +100,7 @@ unpack_runc() {
 
 unpack_promtool() {
     done_before promtool 1 "$tools/bin/promtool" && return
-    say "unpacking promtool of Debian's prometheus into target/tools/bin"
+    say "unpacking promtool of Debian's prometheus into ${tools#"$root"/}/bin"
     scratch_folder
     unpack_packages "$scratch/prometheus" prometheus
     install -D "$scratch/prometheus/usr/bin/promtool" "$tools/bin/promtool"

@@ -6,7 +6,9 @@
 # records, of the nftables rules and of the file of Nodes. Its version gets the suffix
 # `-previous` if it is the same as this one's.
 
-previous=$root/target/previous
+previous=$target/previous
+# Where it is below the source folder, which it need not be.
+target_inside=./${target#"$root"/}
 # Files of the source that do not change the programs, the image or the manifest.
 not_previous=(.ci .git .gitignore CHANGELOG.md CONTRIBUTING.md ARCHITECTURE.md LICENSE Makefile README.md
     clippy.toml conformance deny.toml docs)
@@ -27,7 +29,7 @@ build_previous() {
     [ -n "$origin" ] || change_formats
     link_dependencies
     build_programs_fast
-    as_root "$previous/install/image/build.sh"
+    as_root env "CARGO_TARGET_DIR=$previous/target" "$previous/install/image/build.sh"
     mark_done "$step" "$inputs"
     say "the version to upgrade from is $(version_of <"$previous/Cargo.toml") ($((SECONDS - start)) s)"
 }
@@ -62,7 +64,7 @@ source_id() {
     if has_git; then
         git -C "$root" ls-tree "${1:-HEAD}" | awk -F '\t' "$skip" <(printf '%s\n' "${not_previous[@]}") -
     else
-        (cd "$root" && find . -type f ! -path './target/*' -exec sha256sum {} + | sed 's|  \./|\t|' |
+        (cd "$root" && find . -type f ! -path './target/*' ! -path "$target_inside/*" -exec sha256sum {} + | sed 's|  \./|\t|' |
             awk -F '[\t/]' "$skip" <(printf '%s\n' "${not_previous[@]}") - | sort)
     fi
 }
@@ -72,7 +74,7 @@ write_source() {
     if has_git; then
         git -C "$root" archive "${1:-HEAD}"
     else
-        tar -c --exclude=./target --exclude=./.git -C "$root" .
+        tar -c --exclude=./target --exclude="$target_inside" --exclude=./.git -C "$root" .
     fi
 }
 
@@ -131,7 +133,7 @@ change() {
 # checks them by their fingerprints, and compiles what is missing. Compiled libraries are
 # links: cargo and rustc never write to an existing one.
 link_dependencies() {
-    local from=$root/target/debug to=$previous/target/debug
+    local from=$target/debug to=$previous/target/debug
     [ -d "$from/deps" ] || return 0
     mkdir -p "$to"
     (

@@ -19,24 +19,27 @@ check_rust() {
     done
 }
 
+# Without optimisation: cargo-deny then takes a third of the time to build, and a check takes
+# 2 seconds instead of 1. What is compiled for it does not stay in the target folder.
+install_program() {
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256 \
+        env --unset=CARGO_TARGET_DIR cargo install --quiet --locked --root "$tools" "$@"
+}
+
 install_deny() {
     if [ "$("$tools/bin/cargo-deny" --version 2>/dev/null)" = "cargo-deny $deny_version" ]; then
         return
     fi
-    say "building cargo-deny $deny_version into target/tools/bin (licenses, sources and double versions of dependencies; about a minute)"
-    # Without optimisation: it then takes a third of the time to build, and a check takes
-    # 2 seconds instead of 1.
-    CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256 \
-        cargo install --quiet --locked --no-default-features --root "$tools" "cargo-deny@$deny_version"
+    say "building cargo-deny $deny_version into ${tools#"$root"/}/bin (licenses, sources and double versions of dependencies; about a minute)"
+    install_program --no-default-features "cargo-deny@$deny_version"
 }
 
 install_fuzz() {
     if [ "$("$tools/bin/cargo-fuzz" --version 2>/dev/null)" = "cargo-fuzz $fuzz_version" ]; then
         return
     fi
-    say "building cargo-fuzz $fuzz_version into target/tools/bin (about a minute)"
-    CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256 \
-        cargo install --quiet --locked --root "$tools" "cargo-fuzz@$fuzz_version"
+    say "building cargo-fuzz $fuzz_version into ${tools#"$root"/}/bin (about a minute)"
+    install_program "cargo-fuzz@$fuzz_version"
 }
 
 # Of any version that .config/nextest.toml accepts: the one in PATH, or else the prebuilt one,
@@ -49,9 +52,8 @@ install_nextest() {
     if [ -n "$found" ] && is_nextest "$found"; then
         ln -sfn "$found" "$tools/bin/cargo-nextest"
     elif ! unpack_nextest; then
-        say "building cargo-nextest $nextest_version into target/tools/bin (up to 5 min)"
-        CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256 \
-            cargo install --quiet --locked --root "$tools" "cargo-nextest@$nextest_version"
+        say "building cargo-nextest $nextest_version into ${tools#"$root"/}/bin (up to 5 min)"
+        install_program "cargo-nextest@$nextest_version"
     fi
 }
 
@@ -66,7 +68,7 @@ unpack_nextest() {
     scratch_folder
     folder=$scratch/nextest
     mkdir -p "$folder"
-    say "fetching cargo-nextest $nextest_version into target/tools/bin"
+    say "fetching cargo-nextest $nextest_version into ${tools#"$root"/}/bin"
     {
         printf '%s==%s' "$nextest_package" "$nextest_version"
         printf ' --hash=sha256:%s' "${nextest_hashes[@]}"

@@ -15,6 +15,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+target=$("$root/.cargo/target-folder")
 builder=${BUILDER:-buildah}
 version=$(sed -nE 's/^version = "(.*)"$/\1/p' "$root/Cargo.toml" | head -n 1)
 name=localhost/tweed:$version
@@ -36,7 +37,7 @@ of_architecture() {
     release=$("$root/.cargo/cargo-for" "$arch" --release-folder)
     system=
     if [ "$arch" != "$own" ]; then
-        cross=$root/target/tools/cross/$arch
+        cross=$target/tools/cross/$arch
         system=$cross/target
         [ -d "$system" ] || fail "nft for $arch is missing: run conformance/setup.sh cross $arch"
     fi
@@ -174,13 +175,13 @@ main() {
         shift
     fi
     [[ ${1:-} != -* ]] || fail "usage: $0 [--check] [ARCH...]"
-    archive=$root/target/tweed-image$(printf -- '-%s' "$@").tar
+    archive=$target/tweed-image$(printf -- '-%s' "$@").tar
     if [ $# -eq 0 ]; then
-        archive=$root/target/tweed-image.tar
+        archive=$target/tweed-image.tar
         set -- "$own"
     fi
     check_needs "$@"
-    work=$(mktemp -d "$root/target/image.XXXXXX")
+    work=$(mktemp -d "$target/image.XXXXXX")
     trap 'rm -rf "$work"' EXIT
     if [ -n "$check" ]; then
         build "$work/1" "$work/1.tar" "$@"

@@ -36,7 +36,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
-use tweed_lab::{Lab, Underlay};
+use tweed_lab::{Lab, Programs, Underlay};
 
 use report::Report;
 
@@ -47,9 +47,9 @@ struct Arguments {
     /// What to measure; without it everything.
     #[arg(value_enum)]
     benchmarks: Vec<Benchmark>,
-    /// Folder for the tables.
-    #[arg(long, value_name = "DIR", default_value = "target/bench")]
-    out: PathBuf,
+    /// Folder for the tables [default: bench in cargo's target folder]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     #[command(flatten)]
     options: Options,
 }
@@ -137,6 +137,10 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     if options.before.is_some() && !benchmarks.iter().any(|one| compares.contains(one)) {
         anyhow::bail!("--before is for attach and converge: the others measure one build of tweed");
     }
+    let out = match out {
+        Some(folder) => folder,
+        None => Programs::find()?.target().join("bench"),
+    };
     for benchmark in benchmarks {
         let lab = Lab::new()?;
         let underlay = Underlay::new(&lab)?;

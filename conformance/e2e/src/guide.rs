@@ -26,15 +26,15 @@ impl Guide {
     /// # Errors
     /// It cannot be read, or the folder cannot be made.
     pub fn open(path: &str) -> Result<Self> {
-        let target = Programs::find()?.target().to_owned();
-        let text = fs::read_to_string(target.with_file_name(path));
+        let programs = Programs::find()?;
+        let source = programs.source();
+        let text = fs::read_to_string(source.join(path));
         let folder = tempfile::tempdir()?;
-        let install = target.with_file_name("install");
-        std::os::unix::fs::symlink(install, folder.path().join("install"))?;
+        std::os::unix::fs::symlink(source.join("install"), folder.path().join("install"))?;
         Ok(Self {
             text: text.with_context(|| format!("reading {path}"))?,
             folder,
-            programs: target.join("tools/kubernetes/bin"),
+            programs: programs.target().join("tools/kubernetes/bin"),
         })
     }
 

@@ -85,9 +85,9 @@ struct Arguments {
     /// Run in the kept cluster of this name, and keep it.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "workers", "keep", "kubernetes"])]
     cluster: Option<String>,
-    /// Folder for the results.
-    #[arg(long, value_name = "DIR", default_value = "target/e2e")]
-    out: PathBuf,
+    /// Folder for the results [default: e2e in cargo's target folder]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {

@@ -24,21 +24,25 @@ const AGENTS_LIMIT: Duration = Duration::from_secs(300);
 /// What fails runs once more, in a new cluster, unless the cluster is to stay. A scenario
 /// that then passes is flaky, and counts as passed.
 pub fn run(arguments: &Arguments, tier: Tier, chosen: &[&Scenario]) -> Result<bool> {
+    let out = match &arguments.out {
+        Some(folder) => folder.clone(),
+        None => Programs::find()?.target().join("e2e"),
+    };
     let mut cluster = cluster(arguments)?;
     let mut results = Results::new(tier, &cluster)?;
-    results.write(&arguments.out)?;
+    results.write(&out)?;
     for scenario in chosen {
-        let outcome = run_one(&mut cluster, tier, scenario, &arguments.out)?;
+        let outcome = run_one(&mut cluster, tier, scenario, &out)?;
         results.outcomes.push(outcome);
         // After each scenario, so that an interrupted run leaves its results.
-        results.write(&arguments.out)?;
+        results.write(&out)?;
     }
     let stays = arguments.keep || arguments.cluster.is_some();
     if !stays && !results.failed().is_empty() {
         cluster.log("what failed runs once more, in a new cluster");
         drop(cluster);
         cluster = self::cluster(arguments)?;
-        repeat_failed(&mut cluster, tier, chosen, &mut results, &arguments.out)?;
+        repeat_failed(&mut cluster, tier, chosen, &mut results, &out)?;
     }
     if arguments.keep {
         cluster.keep()?;
@@ -51,7 +55,7 @@ pub fn run(arguments: &Arguments, tier: Tier, chosen: &[&Scenario]) -> Result<bo
     }
     let failed = results.failed();
     let all = results.outcomes.len();
-    let folder = arguments.out.display();
+    let folder = out.display();
     cluster.log(&format!(
         "{} of {all} scenarios passed; results in {folder}",
         all - failed.len()

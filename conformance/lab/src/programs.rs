@@ -62,6 +62,17 @@ impl Programs {
         &self.target
     }
 
+    /// The project's source folder: the one that contains cargo's `target` folder, or, where
+    /// `target` is elsewhere, the one that this program was compiled from.
+    #[must_use]
+    pub fn source(&self) -> PathBuf {
+        let around = self.target.parent().unwrap_or(&self.target);
+        if around.join("install").is_dir() {
+            return around.to_owned();
+        }
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    }
+
     /// Path of one of tweed's own programs: `tweed`, `tweed-ipam`,
     /// `tweed-agent`.
     ///

@@ -99,9 +99,11 @@ pub fn same(found: &BTreeMap<String, Value>, expected: &BTreeMap<String, Value>)
     }
 }
 
-/// Runs a tool of `target/tools` in the repository: what it prints, or why not.
+/// Runs a tool of cargo's `target/tools` in the repository: what it prints, or why not.
 pub fn try_tool(tool: &str, args: &[&str]) -> Result<String, String> {
-    let program = root().join("target/tools").join(tool);
+    // This program is in target/<profile>/deps.
+    let own = std::env::current_exe().unwrap();
+    let program = own.ancestors().nth(3).unwrap().join("tools").join(tool);
     assert!(
         program.exists(),
         "{} is missing: run conformance/setup.sh e2e",

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::os::unix::fs::symlink;
 
 use serde_json::Value;
 
@@ -75,11 +76,13 @@ fn overlay(name: &str) -> (Value, Value) {
 
 /// The objects of a folder of `install/kustomize` with a component.
 fn with_component(below: &str, component: &str) -> BTreeMap<String, Value> {
-    let folder = tempfile::tempdir_in(root().join("target")).unwrap();
+    // kustomize refuses absolute paths.
+    let folder = tempfile::tempdir().unwrap();
+    symlink(root().join("install"), folder.path().join("install")).unwrap();
     let kustomization = format!(
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n\
-         resources: [../../install/kustomize/{below}]\n\
-         components: [../../install/kustomize/{component}]\n"
+         resources: [install/kustomize/{below}]\n\
+         components: [install/kustomize/{component}]\n"
     );
     std::fs::write(folder.path().join("kustomization.yaml"), kustomization).unwrap();
     let folder = folder.path().to_str().unwrap();

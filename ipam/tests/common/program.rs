@@ -77,8 +77,9 @@ impl Call {
 
 /// The reference plugin, where `conformance/setup.sh` puts it.
 pub fn host_local() -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let path = root.join("target/tools/bin/host-local");
+    // This program is in target/<profile>/deps.
+    let own = std::env::current_exe().unwrap();
+    let path = own.ancestors().nth(3).unwrap().join("tools/bin/host-local");
     assert!(path.exists(), "run conformance/setup.sh first");
     path.into_os_string().into_string().unwrap()
 }

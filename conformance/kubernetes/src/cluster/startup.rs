@@ -24,8 +24,7 @@ impl Cluster {
     pub fn install_tweed(&self) -> Result<Duration, LabError> {
         let start = Instant::now();
         let (option, path) = self.proxy().manifest();
-        // The source folder contains cargo's `target`.
-        let path = self.context.lab.programs().target().with_file_name(path);
+        let path = self.context.lab.programs().source().join(path);
         self.kubectl
             .run(["apply".as_ref(), option.as_ref(), path.as_os_str()])?;
         self.wait_nodes_ready()?;

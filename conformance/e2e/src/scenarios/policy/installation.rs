@@ -2,7 +2,7 @@
 //! dropped packets, and the kustomize component without policy.
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -27,12 +27,12 @@ const FOR_POLICY: [(&str, &str); 4] = [
     ("policy.networking.k8s.io", "clusternetworkpolicies"),
 ];
 
-/// An overlay of a user, whose folder is beside the repository's `install`.
+/// An overlay of a user, in a folder that contains the repository's `install`.
 const WITHOUT_POLICY: &str = r"
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
-resources: [../../install/kustomize/base]
-components: [../../install/kustomize/without-policy]
+resources: [install/kustomize/base]
+components: [install/kustomize/without-policy]
 ";
 
 /// Restarts the agents with the log of dropped packets, by the chart.
@@ -40,7 +40,7 @@ pub fn log_drops(fixture: &Fixture<'_>) -> Result<()> {
     let programs = Programs::find()?;
     let mut helm = Command::new(programs.target().join("tools/bin/helm"));
     helm.args(["template", "tweed"])
-        .arg(programs.target().with_file_name("install/chart"))
+        .arg(programs.source().join("install/chart"))
         .args(["--namespace", "kube-system"])
         .args(["--set", "agent.policyLog=on"]);
     fixture.kubectl().apply(&run(&mut helm)?)?;
@@ -87,16 +87,15 @@ pub fn without_policy(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
 
 /// What `kubectl kustomize` makes of the overlay.
 fn without_policy_manifest(fixture: &Fixture<'_>) -> Result<String> {
-    let folder = overlay_folder()?;
-    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    let file = folder.join("kustomization.yaml");
-    fs::write(&file, WITHOUT_POLICY).with_context(|| file.display().to_string())?;
-    let words = ["kustomize".as_ref(), folder.as_os_str()];
+    let folder = tempfile::tempdir()?;
+    // kustomize refuses absolute paths.
+    symlink(
+        Programs::find()?.source().join("install"),
+        folder.path().join("install"),
+    )?;
+    fs::write(folder.path().join("kustomization.yaml"), WITHOUT_POLICY)?;
+    let words = ["kustomize".as_ref(), folder.path().as_os_str()];
     Ok(fixture.kubectl().run(words)?)
-}
-
-fn overlay_folder() -> Result<PathBuf> {
-    Ok(Programs::find()?.target().join("e2e-without-policy"))
 }
 
 /// Checks whether the agents' account may list what only policy needs.

@@ -48,7 +48,7 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let programs = Programs::find()?;
     let source = Source {
         helm: programs.tool("helm")?,
-        install: programs.target().with_file_name("install"),
+        install: programs.source().join("install"),
     };
     // All nodes of the cluster have tweed. A new node is without it if tweed is
     // uninstalled first.

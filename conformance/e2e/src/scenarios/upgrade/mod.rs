@@ -33,7 +33,7 @@ const SETTLE_TIME: Duration = Duration::from_secs(2);
 
 fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let programs = Programs::find()?;
-    let current = Version::current(programs.target())?;
+    let current = Version::current(&programs)?;
     let previous = Version::previous(programs.target())?;
     ensure!(
         current.image != previous.image,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use tweed_lab::Programs;
 use tweed_lab_kubernetes::{Kubectl, Machine, ProxyMode};
 
 use crate::fixture::AGENTS;
@@ -24,9 +25,9 @@ pub struct Version {
 
 impl Version {
     /// This build, as `make image` writes it.
-    pub fn current(target: &Path) -> Result<Self> {
-        let source = target.parent().unwrap_or(target);
-        Self::of(source, &target.join("tweed-image.tar"), "make image")
+    pub fn current(programs: &Programs) -> Result<Self> {
+        let archive = programs.target().join("tweed-image.tar");
+        Self::of(&programs.source(), &archive, "make image")
     }
 
     /// The previous version, as `conformance/setup.sh previous` writes it.
