@@ -19,7 +19,7 @@ use std::time::SystemTime;
 use clap::CommandFactory as _;
 use prometheus_client::encoding::text::encode;
 use tweed_agent::config::Flags;
-use tweed_agent::report::plan::condition;
+use tweed_agent::report::{CONDITION_TYPE, REASON_UP};
 use tweed_agent::serve::{metrics::Metrics, process_metrics};
 use tweed_core::problem::{ProblemKind, Scope};
 
@@ -167,11 +167,7 @@ fn what_kubernetes_is_told_is_what_the_code_reports() {
         };
         assert!(is_named, "{word} is not reported, and not listed");
     }
-    for word in [
-        condition::TYPE,
-        condition::UP,
-        ProblemKind::NoPodCidr.reason(),
-    ] {
+    for word in [CONDITION_TYPE, REASON_UP, ProblemKind::NoPodCidr.reason()] {
         assert!(section.contains(&format!("`{word}`")), "no {word}");
     }
 }

@@ -1,14 +1,17 @@
 mod api;
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::plan::SETTLED;
+use super::attempts::{LASTING, Pauses};
+use super::condition::{self, Condition, SETTLED};
+use super::events::EventWrite;
+use super::problems::Subject;
 use super::*;
-use crate::report::plan::condition::{self, Condition};
-use crate::report::plan::events::EventWrite;
-use crate::serve::status::Reporter;
 use api::{Api, Held};
+use tweed_core::problem::ProblemKind;
 use tweed_watch::client::Access;
 
 /// Longer than any step takes: a test that waits in vain fails.
@@ -45,11 +48,11 @@ impl Recording {
         let folder = tempfile::tempdir().unwrap();
         let board = Arc::new(StatusBoard::new(Instant::now()));
         let mut recorder = Recorder::new("n1", client(&folder, address), Arc::clone(&board));
-        for attempts in [&mut recorder.condition, &mut recorder.events] {
-            attempts.pauses = attempts.pauses.with_min_delay(Duration::from_millis(10));
-            attempts.pauses = attempts.pauses.with_max_delay(Duration::from_millis(50));
-            attempts.pause = attempts.pauses.build();
-        }
+        let pauses = Pauses {
+            min: Duration::from_millis(10),
+            max: Duration::from_millis(50),
+        };
+        (recorder.plan.pauses, recorder.plan.events.node_pauses) = (pauses, pauses);
         let stop = CancellationToken::new();
         Self {
             board,
@@ -206,14 +209,15 @@ async fn errors_of_a_server_that_cannot_be_read_either_are_not_reported() {
 
     // As if the problems had begun long enough ago for their Event to be due.
     let now = Instant::now();
-    let mut plan = Plan::new("n1", now - SETTLED);
     board.report(Reporter::Pass, problems.to_vec(), now);
+    let plan = &mut recorder.plan;
     plan.observe(&board.status(now), "uid-1", now - SETTLED);
     let write = plan.due(now).unwrap();
     for _ in 0..2 * LASTING {
-        recorder.write(&mut plan, &write, "uid-1").await;
+        recorder.write(write.clone()).await;
     }
     assert_eq!(api.count(), 2 * LASTING as usize);
+    recorder.show(now);
     let problems = board.status(now).problems;
     let mut kinds = problems.iter().map(|problem| problem.kind);
     assert!(kinds.all(|kind| kind != ProblemKind::NotReported));
@@ -235,18 +239,18 @@ async fn a_refusal_of_a_write_that_is_no_longer_due_is_forgotten() {
 
     // As if the problem had begun long enough ago for its Event to be due.
     let now = Instant::now();
-    let mut plan = Plan::new("n1", now - SETTLED);
     board.report(Reporter::Pass, vec![trouble], now);
-    plan.observe(&board.status(now), "", now - SETTLED);
-    while let Some(write) = plan.due(now) {
-        recorder.write(&mut plan, &write, "uid-1").await;
+    let status = board.status(now);
+    recorder.plan.observe(&status, "uid-1", now - SETTLED);
+    while let Some(write) = recorder.plan.due(now) {
+        recorder.write(write).await;
     }
-    recorder.forget_refusals(&plan, now);
+    recorder.show(now);
     assert_eq!(kinds(), ["not-reported", "portmap-missing"]);
 
     board.report(Reporter::Pass, Vec::new(), now);
-    plan.observe(&board.status(now), "", now);
-    recorder.forget_refusals(&plan, now);
+    recorder.plan.observe(&board.status(now), "uid-1", now);
+    recorder.show(now);
     assert_eq!(kinds(), [""; 0]);
 }
 
@@ -271,7 +275,8 @@ async fn an_unreachable_api_server_is_not_reported() {
 
 fn event(count: Option<i32>, message: &str) -> EventWrite {
     EventWrite {
-        reason: "NoPodCidr".to_owned(),
+        subject: Subject::Node,
+        reason: "NoPodCidr",
         message: message.to_owned(),
         warning: true,
         count,
@@ -312,7 +317,7 @@ async fn an_outage_is_written_with_its_reason_and_then_its_end() {
     let writer = Writer::new("n1", client(&folder, &api.address.to_string()));
     let down = Condition {
         unavailable: true,
-        reason: "NoPodCidr".to_owned(),
+        reason: "NoPodCidr",
         message: "the own Node has no pod CIDR".to_owned(),
     };
     assert!(!writer.write_condition(&down).await.unwrap());
@@ -322,7 +327,7 @@ async fn an_outage_is_written_with_its_reason_and_then_its_end() {
     assert_ne!(written["lastTransitionTime"], up()["lastTransitionTime"]);
     let up = Condition {
         unavailable: false,
-        reason: condition::UP.to_owned(),
+        reason: condition::UP,
         message: condition::UP_MESSAGE.to_owned(),
     };
     assert!(writer.write_condition(&up).await.unwrap(), "it came up");
@@ -334,15 +339,16 @@ async fn an_outage_is_written_with_its_reason_and_then_its_end() {
 
 #[tokio::test]
 async fn a_policy_that_cannot_be_carried_out_has_one_event_whatever_nodes_write_it() {
-    use plan::policies::PolicyEvent;
     let mut api = Api::start(node(&[up()])).await;
     let folder = tempfile::tempdir().unwrap();
-    let event = |kind: &str, namespace: &str, name: &str| PolicyEvent {
-        kind: kind.to_owned(),
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        reason: "PolicyUnsupported".to_owned(),
-        message: "so".to_owned(),
+    let event = |kind: &str, namespace: &str, name: &str| EventWrite {
+        subject: Subject::Policy {
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        },
+        reason: "PolicyUnsupported",
+        ..event(None, "so")
     };
     for name in ["n1", "n2", "n3"] {
         let writer = Writer::new(name, client(&folder, &api.address.to_string()));
@@ -350,7 +356,7 @@ async fn a_policy_that_cannot_be_carried_out_has_one_event_whatever_nodes_write_
             event("NetworkPolicy", "shop", "db"),
             event("ClusterNetworkPolicy", "", "admin"),
         ] {
-            writer.write_policy_event(&event).await.unwrap();
+            writer.write_event(&event, "uid-1").await.unwrap();
         }
     }
     let policy = "GET /apis/networking.k8s.io/v1/namespaces/shop/networkpolicies/db";
@@ -391,52 +397,28 @@ async fn a_policy_whose_event_is_refused_delays_no_other() {
         // As if the problems had begun long enough ago for their Events to be due.
         let now = Instant::now();
         let begin = now - Duration::from_secs(65);
-        let mut plan = Plan::new("n1", begin);
         board.report(Reporter::Pass, both.to_vec(), now);
-        plan.observe(&board.status(now), "uid-1", begin);
+        recorder.plan.observe(&board.status(now), "uid-1", begin);
         let mut tried = Vec::new();
-        for _ in 0..2 {
-            while let Some(write) = plan.due(now) {
-                recorder.write(&mut plan, &write, "uid-1").await;
-                if let Write::PolicyEvent(event) = write {
-                    tried.push(event.namespace);
+        // So that the pause after an error of the server's own is over.
+        for now in [now, now + Duration::from_secs(3)] {
+            while let Some(write) = recorder.plan.due(now) {
+                if let Write::Event(event) = &write
+                    && let Subject::Policy { namespace, .. } = &event.subject
+                {
+                    tried.push(namespace.clone());
                 }
+                recorder.write(write).await;
             }
-            // As if the pause after an error of the server's own were over.
-            plan.delay(Channel::PolicyEvents, now);
         }
         tried.sort();
         assert_eq!(tried, ["full", "shop"]);
-        recorder.forget_refusals(&plan, now);
+        recorder.show(now);
         assert_eq!(is_reported(), is_refusal);
 
         board.report(Reporter::Pass, Vec::new(), now);
-        plan.observe(&board.status(now), "uid-1", now);
-        recorder.forget_refusals(&plan, now);
+        recorder.plan.observe(&board.status(now), "uid-1", now);
+        recorder.show(now);
         assert!(!is_reported());
     }
-}
-
-#[test]
-fn a_server_that_names_a_time_is_not_asked_before() {
-    let failure = Failure::Answered {
-        url: "https://api".to_owned(),
-        code: 429,
-        message: "too many requests".to_owned(),
-        retry_after: Some(Duration::from_secs(30)),
-    };
-    let pause = Attempts::new().failed(failure, false);
-    assert!(pause >= Duration::from_secs(30), "{pause:?}");
-}
-
-/// The watch of Nodes says so, with its cure.
-#[test]
-fn credentials_that_cannot_be_had_are_no_refusal_of_a_write() {
-    let failure = Failure::Credentials {
-        url: "https://api".to_owned(),
-        why: "no token".to_owned(),
-    };
-    let mut attempts = Attempts::new();
-    attempts.failed(failure, false);
-    assert!(attempts.refused.is_none());
 }

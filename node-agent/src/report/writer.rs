@@ -5,15 +5,13 @@ use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::plan::condition::{Condition, Found};
-use super::plan::events::EventWrite;
-use super::plan::policies::PolicyEvent;
+use super::condition::{Condition, Found};
+use super::events::EventWrite;
+use super::problems::Subject;
 use tweed_watch::client::{ApiClient, Failure, Request, timestamp_now};
 
 /// The writer's name in `managedFields` and in Events.
 const MANAGER: &str = "tweed-agent";
-/// Events about objects without a namespace belong into the namespace default.
-const EVENTS: &str = "/api/v1/namespaces/default/events";
 
 const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
@@ -47,6 +45,14 @@ struct Status {
     conditions: Vec<Found>,
 }
 
+/// What an Event is about, and where the Event is.
+struct Involved {
+    object: serde_json::Value,
+    namespace: String,
+    /// The Event's name.
+    event: String,
+}
+
 /// The fields of an Event that are read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -66,7 +72,7 @@ impl Writer {
     /// Writes `condition` unless the own Node has it already, or is missing.
     /// Returns whether the network became available by it.
     pub(super) async fn write_condition(&self, condition: &Condition) -> Result<bool, Failure> {
-        let Some(node) = self.own_node().await? else {
+        let Some(node) = self.get(&self.node_path).await? else {
             return Ok(false);
         };
         let Some(write) = condition.to_write(&node.status.conditions, &timestamp_now()) else {
@@ -85,57 +91,90 @@ impl Writer {
         Ok(turned && !condition.unavailable)
     }
 
-    /// The own Node; `None` if it is missing.
-    async fn own_node(&self) -> Result<Option<Node>, Failure> {
-        match self.client.send(&self.node_path, Request::Get).await {
-            Err(failure) if failure.is_answer(NOT_FOUND) => Ok(None),
-            answer => answer.map(Some),
-        }
-    }
-
-    /// Writes an Event on the own Node and returns its count. `uid` is that of
-    /// the Node, or empty if it is not known.
+    /// Writes an Event and returns its count. `uid` is that of the own Node, or empty if it is
+    /// not known.
     pub(super) async fn write_event(&self, event: &EventWrite, uid: &str) -> Result<i32, Failure> {
-        let uid = &match uid {
-            // Before the first list of Nodes.
-            "" => {
-                let node = self.own_node().await?;
-                node.map_or_else(|| self.node_name.clone(), |node| node.metadata.uid)
-            }
-            uid => uid.to_owned(),
+        let Some(involved) = self.involved(event, uid).await? else {
+            return Ok(0);
         };
-        let name = event_name(&self.node_name, uid, &event.reason);
         if event.count.is_some() {
-            match self.patch_event(&name, event).await {
+            match self.patch_event(&involved, event).await {
                 // It has expired at the API server.
                 Err(failure) if failure.is_answer(NOT_FOUND) => {}
                 answer => return answer,
             }
         }
-        match self.create_event(&name, event, uid).await {
-            // An earlier run of the agent wrote it.
-            Err(failure) if failure.is_answer(CONFLICT) => self.patch_event(&name, event).await,
+        match self.create_event(&involved, event).await {
+            Err(failure) if failure.is_answer(CONFLICT) => match event.subject {
+                // An earlier run of the agent wrote it.
+                Subject::Node => self.patch_event(&involved, event).await,
+                // Another node wrote it.
+                Subject::Policy { .. } => Ok(1),
+            },
             answer => answer,
         }
     }
 
-    async fn create_event(
-        &self,
-        name: &str,
-        event: &EventWrite,
-        uid: &str,
-    ) -> Result<i32, Failure> {
-        let now = timestamp_now();
+    /// The object of `event`, with its UID; `None` if it was deleted meanwhile.
+    async fn involved(&self, event: &EventWrite, uid: &str) -> Result<Option<Involved>, Failure> {
+        let (api, kind, namespace, name) = match &event.subject {
+            Subject::Node => ("v1", "Node", "", &self.node_name),
+            Subject::Policy {
+                kind,
+                namespace,
+                name,
+            } if namespace.is_empty() => ("policy.networking.k8s.io/v1alpha2", &**kind, "", name),
+            Subject::Policy {
+                kind,
+                namespace,
+                name,
+            } => ("networking.k8s.io/v1", &**kind, &**namespace, name),
+        };
+        let (uid, text) = if event.subject != Subject::Node {
+            let path = if namespace.is_empty() {
+                format!("/apis/{api}/clusternetworkpolicies/{name}")
+            } else {
+                format!("/apis/{api}/namespaces/{namespace}/networkpolicies/{name}")
+            };
+            let Some(policy) = self.get(&path).await? else {
+                return Ok(None);
+            };
+            let text = format!("{kind} {namespace} {} {}", event.reason, event.message);
+            (policy.metadata.uid, text)
+        } else if uid.is_empty() {
+            // Before the first list of Nodes.
+            let node = self.get(&self.node_path).await?;
+            let uid = node.map_or_else(|| name.clone(), |node| node.metadata.uid);
+            (uid, event.reason.to_owned())
+        } else {
+            (uid.to_owned(), event.reason.to_owned())
+        };
         // The Node's own UID, as controllers set it, and not its name, as the
         // kubelet does (`kubectl describe node` asks for both): a Node that is
         // created again under the same name does not inherit old Events.
+        let mut object = json!({ "apiVersion": api, "kind": kind, "name": name, "uid": uid });
+        if !namespace.is_empty() {
+            object["namespace"] = json!(namespace);
+        }
+        Ok(Some(Involved {
+            object,
+            // Events about objects without a namespace belong into the namespace default.
+            namespace: if namespace.is_empty() {
+                "default".to_owned()
+            } else {
+                namespace.to_owned()
+            },
+            event: event_name(name, &uid, &text),
+        }))
+    }
+
+    async fn create_event(&self, involved: &Involved, event: &EventWrite) -> Result<i32, Failure> {
+        let now = timestamp_now();
         let object = json!({
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": { "name": name, "namespace": "default" },
-            "involvedObject": {
-                "apiVersion": "v1", "kind": "Node", "name": self.node_name, "uid": uid,
-            },
+            "metadata": { "name": involved.event, "namespace": involved.namespace },
+            "involvedObject": involved.object,
             "type": if event.warning { "Warning" } else { "Normal" },
             "reason": event.reason,
             "message": event.message,
@@ -146,83 +185,29 @@ impl Writer {
             "reportingComponent": MANAGER,
             "reportingInstance": self.node_name,
         });
-        let created: Event = self.client.send(EVENTS, Request::Create(object)).await?;
+        let path = format!("/api/v1/namespaces/{}/events", involved.namespace);
+        let created: Event = self.client.send(&path, Request::Create(object)).await?;
         Ok(created.count)
     }
 
-    async fn patch_event(&self, name: &str, event: &EventWrite) -> Result<i32, Failure> {
+    async fn patch_event(&self, involved: &Involved, event: &EventWrite) -> Result<i32, Failure> {
         let mut fields = json!({ "message": event.message, "lastTimestamp": timestamp_now() });
         if let Some(count) = event.count {
             fields["count"] = json!(count);
         }
-        let path = format!("{EVENTS}/{name}?fieldManager={MANAGER}");
+        let Involved {
+            namespace, event, ..
+        } = involved;
+        let path = format!("/api/v1/namespaces/{namespace}/events/{event}?fieldManager={MANAGER}");
         let patched: Event = self.client.send(&path, Request::Merge(fields)).await?;
         Ok(patched.count)
     }
-}
 
-impl Writer {
-    /// Writes an Event on a policy, unless another node has written it already.
-    pub(super) async fn write_policy_event(&self, event: &PolicyEvent) -> Result<(), Failure> {
-        let PolicyEvent {
-            kind,
-            namespace,
-            name,
-            ..
-        } = event;
-        let (api, path) = match namespace.as_str() {
-            "" => (
-                "policy.networking.k8s.io/v1alpha2",
-                format!("clusternetworkpolicies/{name}"),
-            ),
-            namespace => (
-                "networking.k8s.io/v1",
-                format!("namespaces/{namespace}/networkpolicies/{name}"),
-            ),
-        };
-        let policy: Node = match self
-            .client
-            .send(&format!("/apis/{api}/{path}"), Request::Get)
-            .await
-        {
-            // Deleted meanwhile.
-            Err(failure) if failure.is_answer(NOT_FOUND) => return Ok(()),
-            answer => answer?,
-        };
-        let uid = policy.metadata.uid;
-        let key = format!("{kind} {namespace} {} {}", event.reason, event.message);
-        let now = timestamp_now();
-        let within = match namespace.as_str() {
-            "" => "default",
-            namespace => namespace,
-        };
-        let mut regarding = json!({"apiVersion": api, "kind": kind, "name": name, "uid": uid});
-        if !namespace.is_empty() {
-            regarding["namespace"] = json!(namespace);
-        }
-        let object = json!({
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": { "name": event_name(name, &uid, &key), "namespace": within },
-            "involvedObject": regarding,
-            "type": "Warning",
-            "reason": event.reason,
-            "message": event.message,
-            "count": 1,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "source": { "component": MANAGER },
-            "reportingComponent": MANAGER,
-            "reportingInstance": self.node_name,
-        });
-        let path = format!("/api/v1/namespaces/{within}/events");
-        match self
-            .client
-            .send::<Event>(&path, Request::Create(object))
-            .await
-        {
-            Err(failure) if !failure.is_answer(CONFLICT) => Err(failure),
-            _ => Ok(()),
+    /// The object at `path`; `None` if it is missing.
+    async fn get(&self, path: &str) -> Result<Option<Node>, Failure> {
+        match self.client.send(path, Request::Get).await {
+            Err(failure) if failure.is_answer(NOT_FOUND) => Ok(None),
+            answer => answer.map(Some),
         }
     }
 }

@@ -17,8 +17,8 @@ const MESSAGE_GAP: Duration = Duration::from_secs(60);
 pub(super) enum Line {
     /// A problem that is new, or says something else.
     Problem(Problem),
-    /// A problem that is over.
-    Over(Problem),
+    /// A problem that is resolved.
+    Resolved(Problem),
 }
 
 /// What the log says of each problem that is not over.
@@ -79,7 +79,7 @@ impl ProblemLog {
             }
         }
         let over = self.logged.extract_if(.., |_, logged| !logged.exists);
-        lines.extend(over.map(|(_, logged)| Line::Over(logged.problem)));
+        lines.extend(over.map(|(_, logged)| Line::Resolved(logged.problem)));
         lines
     }
 }
@@ -98,10 +98,10 @@ impl Line {
                     Effect::RunningPods => tracing::error!(kind, object, cure, "{message}"),
                 }
             }
-            Self::Over(problem) => tracing::info!(
+            Self::Resolved(problem) => tracing::info!(
                 kind = problem.kind.word(),
                 object = problem.object,
-                "no longer: {}",
+                "resolved: {}",
                 problem.message
             ),
         }
@@ -135,7 +135,7 @@ mod tests {
             let lines = self.log.observe(problems, self.at(seconds));
             let text = |line| match line {
                 Line::Problem(problem) => problem.message,
-                Line::Over(problem) => format!("over: {}", problem.message),
+                Line::Resolved(problem) => format!("resolved: {}", problem.message),
             };
             lines.into_iter().map(text).collect()
         }
@@ -150,7 +150,7 @@ mod tests {
         let mut log = Log::new();
         assert_eq!(log.observe(0, &[problem("a")]), ["a"]);
         assert_eq!(log.observe(99, &[problem("a")]), [""; 0]);
-        assert_eq!(log.observe(99, &[]), ["over: a"]);
+        assert_eq!(log.observe(99, &[]), ["resolved: a"]);
         assert_eq!(log.observe(99, &[]), [""; 0]);
         assert_eq!(log.observe(99, &[problem("a")]), ["a"]);
     }

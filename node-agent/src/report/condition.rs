@@ -1,10 +1,14 @@
-//! The condition `NetworkUnavailable` of the own Node.
+//! The condition `NetworkUnavailable` of the own Node: what it should be, and when it is
+//! due to be compared with the one that the Node has. Pure.
+
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use tweed_core::problem::Problem;
 
+use super::attempts::Attempts;
 use super::problems::{is_outage, message};
 use crate::serve::status::Status;
 
@@ -13,23 +17,44 @@ use crate::serve::status::Status;
 pub const TYPE: &str = "NetworkUnavailable";
 /// The reason while the condition is false, and of the Event that reports it.
 pub const UP: &str = "TweedIsUp";
-pub(in crate::report) const UP_MESSAGE: &str = "tweed serves the pods of this node";
+pub(super) const UP_MESSAGE: &str = "tweed serves the pods of this node";
+
+/// How long a problem must last before it is reported to Kubernetes: a restart
+/// or a short interruption must not keep pods from the node.
+pub(super) const SETTLED: Duration = Duration::from_secs(5);
+/// Time between two checks of a condition that does not change: somebody else
+/// may have changed it.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// Minimum time between two changes of the reason or the message of a condition
+/// that stays true.
+const MIN_GAP: Duration = Duration::from_secs(10);
 
 /// The condition that the own Node should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Condition {
+pub(super) struct Condition {
     /// Its status: whether new pods cannot be served.
     pub unavailable: bool,
     /// Its reason, in one word.
-    pub reason: String,
+    pub reason: &'static str,
     /// What is wrong, and what to do.
     pub message: String,
+}
+
+/// When the condition is due.
+#[derive(Debug, Default)]
+pub(super) struct ConditionPlan {
+    desired: Option<Condition>,
+    /// Since when the desired status has been the same.
+    since: Option<Instant>,
+    /// The condition that the Node had when it was last read or written, and when that was.
+    written: Option<(Condition, Instant)>,
+    pub attempts: Attempts,
 }
 
 /// A condition that a Node has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Found {
+pub(super) struct Found {
     #[serde(rename = "type")]
     kind: String,
     status: String,
@@ -40,18 +65,18 @@ pub struct Found {
 impl Condition {
     /// The condition that follows from `status`. `None` while the agent does not
     /// know it: after its start, and until the Nodes are listed.
-    pub fn of(status: &Status) -> Option<Self> {
+    pub(super) fn of(status: &Status) -> Option<Self> {
         let outages = status.problems.iter().filter(|p| is_outage(p));
         let outages: Vec<&Problem> = outages.collect();
         match outages.first() {
             Some(worst) => Some(Self {
                 unavailable: true,
-                reason: worst.kind.reason().to_owned(),
+                reason: worst.kind.reason(),
                 message: message(&outages),
             }),
             None if status.ready() => Some(Self {
                 unavailable: false,
-                reason: UP.to_owned(),
+                reason: UP,
                 message: UP_MESSAGE.to_owned(),
             }),
             None => None,
@@ -60,7 +85,7 @@ impl Condition {
 
     /// The condition to write to a Node that has the conditions `found`, or `None`
     /// if it has this one.
-    pub fn to_write(&self, found: &[Found], now: &str) -> Option<Value> {
+    pub(super) fn to_write(&self, found: &[Found], now: &str) -> Option<Value> {
         let status = if self.unavailable { "True" } else { "False" };
         let found = found.iter().find(|found| found.kind == TYPE);
         let turned = found.is_none_or(|found| found.status != status);
@@ -84,10 +109,66 @@ impl Condition {
     }
 }
 
+impl ConditionPlan {
+    /// Takes the current problems.
+    pub(super) fn observe(&mut self, status: &Status, now: Instant) {
+        let desired = Condition::of(status);
+        let unavailable = |desired: &Option<Condition>| desired.as_ref().map(|c| c.unavailable);
+        if unavailable(&desired) != unavailable(&self.desired) {
+            self.since = Some(now);
+        }
+        self.desired = desired;
+    }
+
+    /// The own Node is another one, or was not known before.
+    pub(super) fn node_changed(&mut self) {
+        self.written = None;
+    }
+
+    /// The condition, if it is due.
+    pub(super) fn due(&self, now: Instant) -> Option<Condition> {
+        let is_due = self.due_at().is_some_and(|at| at <= now);
+        self.desired.clone().filter(|_| is_due)
+    }
+
+    /// When the condition is due.
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        self.wanted_at().map(|at| self.attempts.at(at))
+    }
+
+    /// The Node has `condition` now.
+    pub(super) fn written(&mut self, condition: Condition, now: Instant) {
+        self.written = Some((condition, now));
+        self.attempts = Attempts::default();
+    }
+
+    /// What the board shows of attempts at a condition that is still wanted.
+    pub(super) fn problem(&self, now: Instant) -> Option<&Problem> {
+        let is_wanted = self.wanted_at().is_some_and(|at| at <= now);
+        self.attempts.problem().filter(|_| is_wanted)
+    }
+
+    /// When the condition is due, without regard to attempts that have failed.
+    fn wanted_at(&self) -> Option<Instant> {
+        let (desired, since) = (self.desired.as_ref()?, self.since?);
+        // That the network is available is written at once.
+        let settled = if desired.unavailable {
+            since + SETTLED
+        } else {
+            since
+        };
+        Some(match &self.written {
+            Some((written, at)) if written == desired => *at + CHECK_INTERVAL,
+            Some((written, at)) if written.unavailable == desired.unavailable => {
+                settled.max(*at + MIN_GAP)
+            }
+            _ => settled,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use tweed_core::problem::{Effect, ProblemKind, Scope};
 
@@ -121,7 +202,7 @@ mod tests {
         ]);
         let expected = Condition {
             unavailable: true,
-            reason: "NoPodCidr".to_owned(),
+            reason: "NoPodCidr",
             message: "it broke (alpha): mend it".to_owned(),
         };
         assert_eq!(down, Some(expected));

@@ -6,21 +6,49 @@ use tweed_core::problem::{Effect, Problem, Scope};
 /// allows 1,024 bytes in all, so there is room for the number of the others.
 const MAX_TEXT: usize = 900;
 
+/// What an Event is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subject {
+    /// The own Node.
+    Node,
+    /// A policy.
+    Policy {
+        /// `NetworkPolicy` or `ClusterNetworkPolicy`.
+        kind: String,
+        /// Its namespace; empty of a ClusterNetworkPolicy.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+impl Subject {
+    /// What the Event that is written of `problem` is about, if one is written. A problem of
+    /// another Node is reported by that node: otherwise 5,000 nodes would write 5,000 Events
+    /// for it.
+    pub(super) fn of(problem: &Problem) -> Option<Self> {
+        let is_of_node = match problem.kind.scope() {
+            Scope::Policy => {
+                let (kind, name) = problem.object.split_once(' ')?;
+                let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+                return Some(Self::Policy {
+                    kind: kind.to_owned(),
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                });
+            }
+            Scope::Source | Scope::Reports | Scope::Service => false,
+            Scope::AnyNode => problem.effect > Effect::Warning,
+            Scope::OwnNode | Scope::Rights | Scope::Host => true,
+        };
+        is_of_node.then_some(Self::Node)
+    }
+}
+
 /// Whether `problem` certainly keeps new pods of this node from being served.
 /// While the Nodes are not known, the condition stays as it is.
 pub(super) fn is_outage(problem: &Problem) -> bool {
     problem.effect > Effect::Warning && problem.kind.scope() != Scope::Source
-}
-
-/// Whether `problem` is written as an Event on the own Node. A problem of another Node is
-/// reported by that node: otherwise 5,000 nodes would write 5,000 Events for it.
-pub(super) fn is_event(problem: &Problem) -> bool {
-    match problem.kind.scope() {
-        // Those of policies are Events on the policies.
-        Scope::Source | Scope::Reports | Scope::Policy | Scope::Service => false,
-        Scope::AnyNode => problem.effect > Effect::Warning,
-        Scope::OwnNode | Scope::Rights | Scope::Host => true,
-    }
 }
 
 /// One message for `problems`: the text of the first, and the number of others.
@@ -36,9 +64,10 @@ pub(super) fn message(problems: &[&Problem]) -> String {
 
 fn cut(text: &str) -> String {
     let end = text.floor_char_boundary(MAX_TEXT);
-    match end < text.len() {
-        true => format!("{}…", &text[..end]),
-        false => text.to_owned(),
+    if end < text.len() {
+        format!("{}…", &text[..end])
+    } else {
+        text.to_owned()
     }
 }
 
@@ -73,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_problem_of_another_node_is_reported_by_that_node() {
-        let written = |kind, effect| is_event(&problem(kind, effect));
+        let written = |kind, effect| Subject::of(&problem(kind, effect)).is_some();
         assert!(!written(ProblemKind::PodCidrRefused, Effect::Warning));
         assert!(written(ProblemKind::PodCidrRefused, Effect::NewPods));
         assert!(written(ProblemKind::PortmapMissing, Effect::Warning));
