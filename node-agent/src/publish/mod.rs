@@ -35,7 +35,7 @@ use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
 
 use conflist::{Conflist, Earlier};
-use plugins::{Answer, Plugins};
+use plugins::{Plugin, Plugins};
 
 /// The program of the CNI plugin.
 const TWEED: &str = "tweed";
@@ -151,21 +151,26 @@ impl Publisher {
         board: &StatusBoard,
         metrics: &Metrics,
     ) {
-        let answers = self.ask_plugins().await;
-        let has_plugin = answers
+        let plugins = self.ask_plugins().await;
+        let has_plugin = plugins
             .iter()
-            .any(|(name, answer)| *name == TWEED && *answer != Answer::Missing);
+            .any(|(name, plugin)| *name == TWEED && *plugin != Plugin::Missing);
         self.had_plugin |= has_plugin;
-        let mut problems = problems::of_plugins(&self.bin_dir, &answers, self.had_plugin);
+        let of_plugins = plugins.iter().filter_map(|(name, plugin)| match plugin {
+            Plugin::Usable(_) => None,
+            Plugin::Unusable { problem, .. } => Some(problem.clone()),
+            Plugin::Missing => problems::missing(&self.bin_dir.join(name), self.had_plugin),
+        });
+        let mut problems: Vec<Problem> = of_plugins.collect();
         problems.extend(cni_configs::problems(&self.conf_dir, CONFLIST));
         let notes = problems::of_loopback(&self.bin_dir);
         board.set_notes(Reporter::Publish, notes.into_iter().collect());
-        let late = self.waits_for_late(&answers, Instant::now());
+        let late = self.waits_for_late(&plugins, Instant::now());
         let is_ready = || board.ready_but_for(Reporter::Publish) && late.is_none();
         let may_write = self.was_ready() || is_ready();
         problems.extend(late);
         if let Some(network) = network.filter(|_| may_write) {
-            problems.extend(self.let_pods_in(network, &answers, metrics).err());
+            problems.extend(self.let_pods_in(network, &plugins, metrics).err());
         }
         let report = |state_problem: &Option<Problem>| {
             let all = problems.iter().chain(state_problem).cloned().collect();
@@ -191,11 +196,11 @@ impl Publisher {
     fn let_pods_in(
         &mut self,
         network: &NodeNetwork,
-        answers: &[(&'static str, Answer)],
+        plugins: &[(&'static str, Plugin)],
         metrics: &Metrics,
     ) -> Result<(), Problem> {
         let in_folder = |flag| move |error| problems::unwritable(flag, &error);
-        let written = self.write_conflist(network, answers);
+        let written = self.write_conflist(network, plugins);
         if written.map_err(in_folder("--cni-conf-dir"))? == Update::Written {
             metrics.conflist_written();
             tracing::info!(path = %self.conflist_path().display(), "CNI config written");
@@ -206,24 +211,24 @@ impl Publisher {
     }
 
     /// Asks `tweed` and the plugins that may be chained after it.
-    async fn ask_plugins(&mut self) -> Vec<(&'static str, Answer)> {
+    async fn ask_plugins(&mut self) -> Vec<(&'static str, Plugin)> {
         let names: Vec<_> = [TWEED].into_iter().chain(CHAINED).collect();
         let paths = names.iter().map(|name| self.bin_dir.join(name));
-        let answers = self.plugins.ask(&paths.collect::<Vec<_>>()).await;
-        names.into_iter().zip(answers).collect()
+        let plugins = self.plugins.ask(&paths.collect::<Vec<_>>()).await;
+        names.into_iter().zip(plugins).collect()
     }
 
     fn write_conflist(
         &self,
         network: &NodeNetwork,
-        answers: &[(&'static str, Answer)],
+        plugins: &[(&'static str, Plugin)],
     ) -> Result<Update, ReplaceError> {
         let conflist = Conflist {
             network,
             policy_wait: self.policy_wait,
             ready_file: &self.ready_path(),
             run_dir: (self.run_dir != Path::new(DEFAULT_RUN_DIR)).then_some(&self.run_dir),
-            answers: &self.versions_of(answers),
+            answers: &self.versions_of(plugins),
         };
         update(&self.conflist_path(), &conflist.file())
     }
@@ -233,38 +238,36 @@ impl Publisher {
     /// as long as they live.
     fn versions_of(
         &self,
-        answers: &[(&'static str, Answer)],
+        plugins: &[(&'static str, Plugin)],
     ) -> Vec<(&'static str, BTreeSet<CniVersion>)> {
-        let answered = |(name, answer): &(&'static str, Answer)| {
-            let versions = match answer {
-                Answer::Versions(versions) => Some(versions.clone()),
-                Answer::Late(_) => self.earlier_conflist().versions_of(name),
-                Answer::Missing
-                | Answer::Unseen(_)
-                | Answer::NoLoader
-                | Answer::Broken(_)
-                | Answer::Denied(_) => None,
+        let answered = |(name, plugin): &(&'static str, Plugin)| {
+            let versions = match plugin {
+                Plugin::Usable(versions) => Some(versions.clone()),
+                Plugin::Unusable { may_pass: true, .. } => {
+                    self.earlier_conflist().versions_of(name)
+                }
+                Plugin::Unusable { .. } | Plugin::Missing => None,
             };
             Some((*name, versions?))
         };
-        answers.iter().filter_map(answered).collect()
+        plugins.iter().filter_map(answered).collect()
     }
 
     /// The first config of a boot waits for a plugin that would be chained and is late with its
     /// answer, for the same reason: on a machine that has just started everything is late.
     fn waits_for_late(
         &mut self,
-        answers: &[(&'static str, Answer)],
+        plugins: &[(&'static str, Plugin)],
         now: Instant,
     ) -> Option<Problem> {
         if self.was_ready() {
             return None;
         }
         let earlier = self.earlier_conflist();
-        let mut late = answers
-            .iter()
-            .filter(|(name, answer)| CHAINED.contains(name) && matches!(answer, Answer::Late(_)));
-        let (name, _) = late.find(|(name, _)| earlier.versions_of(name).is_none())?;
+        let is_late = |plugin: &Plugin| matches!(plugin, Plugin::Unusable { may_pass: true, .. });
+        let (name, _) = plugins.iter().find(|(name, plugin)| {
+            CHAINED.contains(name) && is_late(plugin) && earlier.versions_of(name).is_none()
+        })?;
         let since = *self.late_since.get_or_insert(now);
         let waits = now.saturating_duration_since(since) < self.late_limit;
         waits.then(|| problems::waits_for(&self.bin_dir.join(name), self.late_limit))

@@ -18,39 +18,38 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 use tokio::time::timeout;
 use tweed_cni::CniVersion;
+use tweed_core::problem::Problem;
 use tweed_diagnosis::cni_plugins;
+
+use super::problems;
 
 /// Maximum time for an answer to VERSION. A plugin does nothing else for it, so
 /// it normally takes milliseconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time after which a plugin that did not answer in time is asked again: the machine may have
-/// been busy.
-const ASK_LATE_AGAIN: Duration = Duration::from_secs(10);
-/// Time after which one that gave another answer is asked again: what it needs may have come.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// Time after which a plugin that is not usable is asked again, although the file is the same:
+/// the machine may have been busy, or what it needs may have come.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// Maximum size of an answer, in bytes: more than any plugin's list of versions.
 const ANSWER_MAX: u64 = 64 * 1024;
 
 /// What is known of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Plugin {
     /// The file does not exist.
     Missing,
-    /// There was no answer yet, and why: the machine may have been busy.
-    Late(String),
-    /// What is there is no plugin that runs on this machine, and why.
-    Broken(String),
-    /// The agent may not run it, and why. The runtime may.
-    Denied(String),
-    /// It is a symbolic link to this path, which the agent does not see. The runtime may.
-    Unseen(PathBuf),
-    /// It is there, but not the program that loads it. The runtime may have that.
-    NoLoader,
-    /// The CNI versions that both it and tweed support.
-    Versions(BTreeSet<CniVersion>),
+    /// The CNI versions that both it and tweed support: one at least.
+    Usable(BTreeSet<CniVersion>),
+    /// It is there, and is not chained.
+    Unusable {
+        /// Why.
+        problem: Problem,
+        /// Whether the machine may only lack something, such as time or memory: then it may be
+        /// a good one.
+        may_pass: bool,
+    },
 }
 
-/// The answers so far, by path.
+/// What is known of the plugins, by path.
 #[derive(Debug)]
 pub(super) struct Plugins {
     asked: BTreeMap<PathBuf, Asked>,
@@ -67,12 +66,12 @@ impl Default for Plugins {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Asked {
-    file: Stamp,
-    /// When it is asked again, although the file is the same.
-    again: Option<Instant>,
-    answer: Answer,
+    /// The file that was asked; none if there was nothing to ask.
+    file: Option<Stamp>,
+    at: Instant,
+    plugin: Plugin,
 }
 
 /// Distinguishes a file from the one that replaces it.
@@ -88,66 +87,72 @@ struct Stamp {
 const ANY_EXECUTE: u32 = 0o111;
 
 impl Plugins {
-    /// The answers of the plugins at `paths`, which are asked at once: all together take no
-    /// longer than one. An answer is kept while the file is the same.
-    pub(super) async fn ask(&mut self, paths: &[PathBuf]) -> Vec<Answer> {
-        let mut questions = Vec::new();
-        let mut unreadable = BTreeMap::new();
-        for path in paths {
-            match stamp(path) {
-                Ok(None) => drop(self.asked.remove(path)),
-                Ok(Some(file)) if self.known(path, file).is_some() => {}
-                Ok(Some(file)) => questions.push(question(path, file, self.limit)),
-                Err(error) => drop(unreadable.insert(path, error)),
+    /// The plugins at `paths`, which are asked at once: all together take no longer than one.
+    /// An answer is kept while the file is the same.
+    pub(super) async fn ask(&mut self, paths: &[PathBuf]) -> Vec<Plugin> {
+        let asked = join_all(paths.iter().map(|path| self.ask_one(path))).await;
+        self.asked = paths.iter().cloned().zip(asked.iter().cloned()).collect();
+        asked.into_iter().map(|asked| asked.plugin).collect()
+    }
+
+    async fn ask_one(&self, path: &Path) -> Asked {
+        let (file, plugin) = match stamp(path) {
+            Ok(Some(file)) => match self.asked.get(path) {
+                Some(asked) if asked.still_holds(file) => return asked.clone(),
+                _ => (Some(file), question(path, file, self.limit).await),
+            },
+            Ok(None) => (None, absent(path)),
+            Err(error) => {
+                let problem = problems::unusable(path, &format!("cannot look at it: {error}"));
+                let may_pass = true;
+                (None, Plugin::Unusable { problem, may_pass })
             }
-        }
-        self.asked.extend(join_all(questions).await);
-        let answer = |path: &PathBuf| match unreadable.get(path) {
-            Some(error) => Answer::Late(format!("cannot look at it: {error}")),
-            None => self.answer(path),
         };
-        paths.iter().map(answer).collect()
+        let at = Instant::now();
+        Asked { file, at, plugin }
     }
+}
 
-    fn answer(&self, path: &Path) -> Answer {
-        match self.asked.get(path) {
-            Some(asked) => asked.answer.clone(),
-            None => cni_plugins::missing_target(path).map_or(Answer::Missing, Answer::Unseen),
-        }
-    }
-
-    fn known(&self, path: &Path, file: Stamp) -> Option<&Asked> {
-        let asked = self.asked.get(path);
-        asked.filter(|asked| asked.still_holds(file))
+/// No file is at `path`. If a link is, the runtime may see what it leads to.
+fn absent(path: &Path) -> Plugin {
+    match cni_plugins::missing_target(path) {
+        None => Plugin::Missing,
+        Some(target) => Plugin::Unusable {
+            problem: cni_plugins::link_leads_nowhere(path, &target, problems::without(path)),
+            may_pass: false,
+        },
     }
 }
 
 /// Asks the plugin at `path`, which is this file.
-async fn question(path: &Path, file: Stamp, limit: Duration) -> (PathBuf, Asked) {
-    let late = |why: String| (Answer::Late(why), Some(ASK_LATE_AGAIN));
-    let (answer, again) = match timeout(limit, run_version(path)).await {
-        Ok(Ok(versions)) => (Answer::Versions(versions), None),
-        Ok(Err(error)) if error.may_pass() => late(error.to_string()),
-        Ok(Err(AskError::Run(error))) if error.kind() == NotFound => {
-            (Answer::NoLoader, Some(ASK_AGAIN))
-        }
-        Ok(Err(error)) if error.is_denial() && file.mode & ANY_EXECUTE != 0 => {
-            (Answer::Denied(error.to_string()), Some(ASK_AGAIN))
-        }
-        Ok(Err(error)) => (Answer::Broken(error.to_string()), Some(ASK_AGAIN)),
-        Err(_) => late(format!("no answer within {limit:?}")),
+async fn question(path: &Path, file: Stamp, limit: Duration) -> Plugin {
+    let error = match timeout(limit, run_version(path)).await {
+        Ok(Ok(versions)) => return Plugin::Usable(versions),
+        Ok(Err(error)) => error,
+        Err(_) => AskError::Late(limit),
     };
-    let asked = Asked {
-        file,
-        again: again.map(|after| Instant::now() + after),
-        answer,
+    let may_pass = error.may_pass();
+    let why = error.to_string();
+    let problem = match error {
+        AskError::Run(error) if error.kind() == NotFound => {
+            cni_plugins::loader_is_missing(path, problems::without(path))
+        }
+        // The runtime may run it.
+        AskError::Run(error)
+            if error.kind() == PermissionDenied && file.mode & ANY_EXECUTE != 0 =>
+        {
+            problems::unusable(path, &why)
+        }
+        _ if may_pass => problems::unusable(path, &why),
+        _ => problems::broken(path, &why),
     };
-    (path.to_owned(), asked)
+    Plugin::Unusable { problem, may_pass }
 }
 
 impl Asked {
     fn still_holds(&self, file: Stamp) -> bool {
-        self.file == file && self.again.is_none_or(|at| Instant::now() < at)
+        let is_usable = matches!(self.plugin, Plugin::Usable(_));
+        self.file == Some(file) && (is_usable || self.at.elapsed() < ASK_AGAIN)
     }
 }
 
@@ -177,8 +182,12 @@ enum AskError {
     Run(#[from] io::Error),
     #[error("its answer is not that of a CNI plugin: {0}")]
     Answer(#[from] serde_json::Error),
+    #[error("it knows no CNI version that tweed does (0.3.1 to 1.1.0)")]
+    NoVersion,
     #[error("it was killed")]
     Killed,
+    #[error("no answer within {0:?}")]
+    Late(Duration),
 }
 
 impl AskError {
@@ -186,16 +195,11 @@ impl AskError {
     /// be a good one.
     fn may_pass(&self) -> bool {
         match self {
-            Self::Answer(_) => false,
-            Self::Killed => true,
+            Self::Answer(_) | Self::NoVersion => false,
+            Self::Killed | Self::Late(_) => true,
             Self::Run(error) if error.raw_os_error() == Some(ENOEXEC) => false,
             Self::Run(error) => ![NotFound, PermissionDenied].contains(&error.kind()),
         }
-    }
-
-    /// Whether the agent may not run it.
-    fn is_denial(&self) -> bool {
-        matches!(self, Self::Run(error) if error.kind() == PermissionDenied)
     }
 }
 
@@ -231,7 +235,11 @@ async fn run_version(path: &Path) -> Result<BTreeSet<CniVersion>, AskError> {
     }
     let reply: VersionReply = serde_json::from_slice(&text)?;
     let known = |version: &String| CniVersion::find(version);
-    Ok(reply.supported_versions.iter().filter_map(known).collect())
+    let versions: BTreeSet<_> = reply.supported_versions.iter().filter_map(known).collect();
+    if versions.is_empty() {
+        return Err(AskError::NoVersion);
+    }
+    Ok(versions)
 }
 
 #[cfg(test)]
@@ -255,12 +263,20 @@ mod tests {
             .unwrap()
     }
 
-    fn versions(given: &[&str]) -> Answer {
-        Answer::Versions(given.iter().filter_map(|v| CniVersion::find(v)).collect())
+    fn versions(given: &[&str]) -> Plugin {
+        Plugin::Usable(given.iter().filter_map(|v| CniVersion::find(v)).collect())
+    }
+
+    /// Why a plugin is not usable, and whether that may pass.
+    fn unusable(plugin: &Plugin) -> (String, bool) {
+        let Plugin::Unusable { problem, may_pass } = plugin else {
+            panic!("{plugin:?}");
+        };
+        (problem.to_string(), *may_pass)
     }
 
     /// The answer of one plugin.
-    async fn ask(plugins: &mut Plugins, path: &Path) -> Answer {
+    async fn ask(plugins: &mut Plugins, path: &Path) -> Plugin {
         let answers = plugins.ask(&[path.to_owned()]).await;
         answers.into_iter().next().unwrap()
     }
@@ -309,7 +325,7 @@ mod tests {
             plugin(&path, &script(r#""1.1.0""#));
             assert_eq!(ask(&mut plugins, &path).await, versions(&["1.1.0"]));
             std::fs::remove_file(&path).unwrap();
-            assert_eq!(ask(&mut plugins, &path).await, Answer::Missing);
+            assert_eq!(ask(&mut plugins, &path).await, Plugin::Missing);
         });
     }
 
@@ -321,11 +337,12 @@ mod tests {
         std::os::unix::fs::symlink(&path, &path).unwrap();
         runtime().block_on(async {
             let answer = ask(&mut Plugins::default(), &path).await;
-            assert!(matches!(&answer, Answer::Late(why) if why.contains("cannot look at it")));
+            let (text, may_pass) = unusable(&answer);
+            assert!(text.contains("cannot look at it") && may_pass, "{text}");
             let beside_a_file = path.with_file_name("file").join("portmap");
             std::fs::write(path.with_file_name("file"), "").unwrap();
             let answer = ask(&mut Plugins::default(), &beside_a_file).await;
-            assert_eq!(answer, Answer::Missing);
+            assert_eq!(answer, Plugin::Missing);
         });
     }
 
@@ -336,10 +353,11 @@ mod tests {
         plugin(&path, "echo hello");
         runtime().block_on(async {
             let answer = ask(&mut Plugins::default(), &path).await;
-            let Answer::Broken(why) = answer else {
-                panic!("{answer:?}");
-            };
-            assert!(why.contains("not that of a CNI plugin"), "{why}");
+            let (text, may_pass) = unusable(&answer);
+            assert!(
+                text.contains("not that of a CNI plugin") && !may_pass,
+                "{text}"
+            );
         });
     }
 
@@ -359,7 +377,27 @@ mod tests {
         runtime().block_on(async {
             let mut plugins = Plugins::default();
             let answers = plugins.ask(&[path.clone(), elsewhere]).await;
-            assert_eq!(answers, [Answer::Unseen(linked.clone()), Answer::NoLoader]);
+            for (answer, parts) in answers.iter().zip([
+                [
+                    format!("a link to {}", linked.display()),
+                    "hostPort".to_owned(),
+                    format!("see {} ", dir.path().join("lib").display()),
+                    "agentSees".to_owned(),
+                ],
+                [
+                    "program that loads",
+                    "bandwidth",
+                    "not seen",
+                    "statically linked",
+                ]
+                .map(str::to_owned),
+            ]) {
+                let (text, may_pass) = unusable(answer);
+                assert!(!may_pass);
+                for part in parts {
+                    assert!(text.contains(&part), "{part}: {text}");
+                }
+            }
 
             std::fs::create_dir(dir.path().join("lib")).unwrap();
             let script = r#"echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}'"#;
@@ -378,10 +416,8 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         runtime().block_on(async {
             let answer = ask(&mut Plugins::default(), &path).await;
-            assert!(
-                matches!(&answer, Answer::Broken(why) if why.contains("cannot run it")),
-                "{answer:?}"
-            );
+            let (text, may_pass) = unusable(&answer);
+            assert!(text.contains("cannot run it") && !may_pass, "{text}");
         });
     }
 }

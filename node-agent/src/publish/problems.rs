@@ -7,38 +7,7 @@ use tweed_core::atomic_file::ReplaceError;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_diagnosis::cni_plugins;
 
-use super::{TWEED, plugins::Answer};
-
-/// A problem for each plugin that is missing or cannot be used. `had_plugin` says that `tweed`
-/// has been in the folder before.
-pub(super) fn of_plugins(
-    bin_dir: &Path,
-    answers: &[(&'static str, Answer)],
-    had_plugin: bool,
-) -> Vec<Problem> {
-    let problem = |(name, answer): &(&'static str, Answer)| match answer {
-        Answer::Missing if *name == TWEED && had_plugin => Some(gone(&bin_dir.join(name))),
-        Answer::Missing => missing(&bin_dir.join(name), name),
-        Answer::Unseen(target) => Some(cni_plugins::link_leads_nowhere(
-            &bin_dir.join(name),
-            target,
-            without(name),
-        )),
-        Answer::NoLoader => {
-            let path = bin_dir.join(name);
-            Some(cni_plugins::loader_is_missing(&path, without(name)))
-        }
-        Answer::Late(why) | Answer::Denied(why) => Some(unusable(&bin_dir.join(name), why)),
-        Answer::Broken(why) => Some(broken(&bin_dir.join(name), name, why)),
-        Answer::Versions(versions) if versions.is_empty() => Some(broken(
-            &bin_dir.join(name),
-            name,
-            "it knows no CNI version that tweed does (0.3.1 to 1.1.0)",
-        )),
-        Answer::Versions(_) => None,
-    };
-    answers.iter().filter_map(problem).collect()
-}
+use super::TWEED;
 
 /// The first config waits until a plugin has answered, at most for `limit`.
 pub(super) fn waits_for(path: &Path, limit: std::time::Duration) -> Problem {
@@ -49,55 +18,58 @@ pub(super) fn waits_for(path: &Path, limit: std::time::Duration) -> Problem {
     Problem::new(ProblemKind::Starting, path.display().to_string(), text)
 }
 
-/// What follows if the agent cannot ask a plugin for its versions.
-fn without(name: &str) -> &'static str {
-    match name {
-        "portmap" => "it is not chained, and the hostPort of pods does nothing",
-        "bandwidth" => "it is not chained, and the bandwidth of pods is not limited",
-        _ => "its versions are not known",
+/// What follows if the agent cannot ask the plugin at `path` for its versions.
+pub(super) fn without(path: &Path) -> &'static str {
+    if path.ends_with("portmap") {
+        "it is not chained, and the hostPort of pods does nothing"
+    } else if path.ends_with("bandwidth") {
+        "it is not chained, and the bandwidth of pods is not limited"
+    } else {
+        "its versions are not known"
     }
 }
 
-fn missing(path: &Path, name: &str) -> Option<Problem> {
-    let path = path.display().to_string();
-    match name {
-        TWEED => Some(Problem::new(
-            ProblemKind::PluginMissing,
-            path,
-            "the CNI plugin is not where the runtime looks for it",
-        )),
-        "portmap" => Some(Problem::new(
-            ProblemKind::PortmapMissing,
-            path,
-            "the hostPort of pods does nothing, because the reference plugin portmap is not there",
-        )),
-        _ => None,
+/// Nothing is at the plugin's `path`. `was_there` says that it has been there before: then this
+/// is where the runtime looks for it.
+pub(super) fn missing(path: &Path, was_there: bool) -> Option<Problem> {
+    let problem = |kind, text: &str| Problem::new(kind, path.display().to_string(), text);
+    if path.ends_with(TWEED) && was_there {
+        let text = "somebody has removed the CNI plugin: no pod can be added";
+        let problem = problem(ProblemKind::PluginMissing, text);
+        return Some(
+            problem
+                .with_effect(Effect::NewPods)
+                .with_cure(INSTALL_AGAIN),
+        );
     }
-}
-
-/// The plugin has been there, so this is where the runtime looks for it, and no pod can be added.
-fn gone(path: &Path) -> Problem {
-    let text = "somebody has removed the CNI plugin: no pod can be added";
-    Problem::new(ProblemKind::PluginMissing, path.display().to_string(), text)
-        .with_effect(Effect::NewPods)
-        .with_cure(INSTALL_AGAIN)
+    if path.ends_with(TWEED) {
+        let text = "the CNI plugin is not where the runtime looks for it";
+        return Some(problem(ProblemKind::PluginMissing, text));
+    }
+    path.ends_with("portmap").then(|| {
+        let text =
+            "the hostPort of pods does nothing, because the reference plugin portmap is not there";
+        problem(ProblemKind::PortmapMissing, text)
+    })
 }
 
 const INSTALL_AGAIN: &str = "copy the program tweed there again (on Kubernetes: delete the pod of \
     tweed on this node, whose init container does it)";
 
 /// It does not run here, whoever tries. Without `tweed` no pod can be added.
-fn broken(path: &Path, name: &str, why: &str) -> Problem {
+pub(super) fn broken(path: &Path, why: &str) -> Problem {
     let problem = unusable(path, why);
-    match name {
-        TWEED => problem
+    if path.ends_with(TWEED) {
+        problem
             .with_effect(Effect::NewPods)
-            .with_cure(INSTALL_AGAIN),
-        _ => problem,
+            .with_cure(INSTALL_AGAIN)
+    } else {
+        problem
     }
 }
 
-fn unusable(path: &Path, why: &str) -> Problem {
+/// The runtime may be able to use it, or the agent at another time.
+pub(super) fn unusable(path: &Path, why: &str) -> Problem {
     Problem::new(
         ProblemKind::PluginUnusable,
         path.display().to_string(),
@@ -133,53 +105,16 @@ pub(super) fn unwritable(flag: &str, error: &ReplaceError) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use tweed_cni::CniVersion;
-
     use super::*;
-
-    fn kinds(answers: &[(&'static str, Answer)]) -> Vec<&'static str> {
-        let problems = of_plugins(Path::new("/opt/cni/bin"), answers, false);
-        problems.iter().map(|problem| problem.kind.word()).collect()
-    }
 
     #[test]
     fn bandwidth_alone_may_be_missing_in_silence() {
-        let missing = ["tweed", "portmap", "bandwidth"].map(|name| (name, Answer::Missing));
-        assert_eq!(kinds(&missing), ["plugin-missing", "portmap-missing"]);
-    }
-
-    #[test]
-    fn a_plugin_that_answers_nothing_of_use_is_named() {
-        let old = Answer::Versions([].into());
-        let good = Answer::Versions([CniVersion::V1_0_0].into());
-        let silent = Answer::Late("no answer within 2s".to_owned());
-        let answers = [("tweed", good), ("portmap", old), ("bandwidth", silent)];
-        assert_eq!(kinds(&answers), ["plugin-unusable", "plugin-unusable"]);
-    }
-
-    #[test]
-    fn what_the_agent_does_not_see_is_not_called_broken() {
-        let target = "/usr/lib/cni/portmap".into();
-        let answers = [
-            ("portmap", Answer::Unseen(target)),
-            ("bandwidth", Answer::NoLoader),
-        ];
-        let problems = of_plugins(Path::new("/opt/cni/bin"), &answers, false);
-        for (problem, parts) in problems.iter().zip([
-            &[
-                "a link to /usr/lib/cni/portmap",
-                "hostPort",
-                "see /usr/lib/cni ",
-                "agentSees",
-            ][..],
-            &["the program that loads", "bandwidth", "statically linked"],
-        ]) {
-            assert_eq!(problem.kind, ProblemKind::PluginUnusable);
-            let text = problem.to_string();
-            for part in parts {
-                assert!(text.contains(part), "{part}: {text}");
-            }
-        }
-        assert_eq!(problems.len(), 2);
+        let missing = ["tweed", "portmap", "bandwidth"]
+            .map(|name| missing(&Path::new("/opt/cni/bin").join(name), false));
+        let kinds = missing.map(|problem| problem.map(|problem| problem.kind.word()));
+        assert_eq!(
+            kinds,
+            [Some("plugin-missing"), Some("portmap-missing"), None]
+        );
     }
 }
