@@ -6,7 +6,7 @@
 use std::time::SystemTime;
 
 use k8s_openapi::jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use tweed_core::object::endpoint_slice::{
@@ -14,65 +14,85 @@ use tweed_core::object::endpoint_slice::{
 };
 
 use super::metadata::Metadata;
-use super::{list, lossy, number, optional_text, protocol, service, text};
+use super::{bytes, lossy, number, object, objects, protocol, service, texts};
 use crate::kind::{InvalidName, Kind};
 
 /// The used fields of an EndpointSlice.
 #[derive(prost::Message, Deserialize)]
-#[serde(from = "Value")]
+#[serde(default)]
 pub struct EndpointSliceFields {
     #[prost(message, optional, tag = "1")]
     metadata: Option<Metadata>,
     #[prost(message, repeated, tag = "2")]
+    #[serde(deserialize_with = "objects")]
     endpoints: Vec<EndpointFields>,
     #[prost(message, repeated, tag = "3")]
+    #[serde(deserialize_with = "objects")]
     ports: Vec<Port>,
 }
 
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct EndpointFields {
     #[prost(bytes = "vec", repeated, tag = "1")]
+    #[serde(deserialize_with = "texts")]
     addresses: Vec<Vec<u8>>,
     #[prost(message, optional, tag = "2")]
+    #[serde(deserialize_with = "object")]
     conditions: Option<Conditions>,
     #[prost(bytes = "vec", tag = "6")]
+    #[serde(deserialize_with = "bytes")]
     node_name: Vec<u8>,
     #[prost(message, optional, tag = "8")]
+    #[serde(deserialize_with = "object")]
     hints: Option<Hints>,
 }
 
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default)]
 struct Conditions {
     #[prost(bool, optional, tag = "1")]
+    #[serde(deserialize_with = "condition")]
     ready: Option<bool>,
     #[prost(bool, optional, tag = "2")]
+    #[serde(deserialize_with = "condition")]
     serving: Option<bool>,
     #[prost(bool, optional, tag = "3")]
+    #[serde(deserialize_with = "condition")]
     terminating: Option<bool>,
 }
 
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct Hints {
     #[prost(message, repeated, tag = "1")]
+    #[serde(deserialize_with = "objects")]
     for_zones: Vec<For>,
     #[prost(message, repeated, tag = "2")]
+    #[serde(deserialize_with = "objects")]
     for_nodes: Vec<For>,
 }
 
 /// A `ForZone` or `ForNode`.
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default)]
 struct For {
     #[prost(bytes = "vec", tag = "1")]
+    #[serde(deserialize_with = "bytes")]
     name: Vec<u8>,
 }
 
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default)]
 struct Port {
     #[prost(bytes = "vec", tag = "1")]
+    #[serde(deserialize_with = "bytes")]
     name: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
+    #[serde(deserialize_with = "bytes")]
     protocol: Vec<u8>,
     #[prost(int32, tag = "3")]
+    #[serde(deserialize_with = "number")]
     port: i32,
 }
 
@@ -131,68 +151,10 @@ impl Port {
     }
 }
 
-impl From<Value> for EndpointSliceFields {
-    fn from(mut slice: Value) -> Self {
-        let metadata = slice.get_mut("metadata").map(Value::take);
-        Self {
-            metadata: metadata.and_then(|one| serde_json::from_value(one).ok()),
-            endpoints: list(&mut slice, "endpoints")
-                .map(EndpointFields::from)
-                .collect(),
-            ports: list(&mut slice, "ports").map(Port::from).collect(),
-        }
-    }
-}
-
-impl From<Value> for EndpointFields {
-    fn from(mut endpoint: Value) -> Self {
-        let part = |name: &str| endpoint.get(name).filter(|value| !value.is_null()).cloned();
-        Self {
-            conditions: part("conditions").map(Conditions::from),
-            hints: part("hints").map(Hints::from),
-            addresses: list(&mut endpoint, "addresses").map(text).collect(),
-            node_name: optional_text(&mut endpoint, "nodeName"),
-        }
-    }
-}
-
-impl From<Value> for Conditions {
-    fn from(conditions: Value) -> Self {
-        let condition = |name: &str| match conditions.get(name) {
-            None | Some(Value::Null) => None,
-            Some(value) => Some(value.as_bool().unwrap_or(false)),
-        };
-        Self {
-            ready: condition("ready"),
-            serving: condition("serving"),
-            terminating: condition("terminating"),
-        }
-    }
-}
-
-impl From<Value> for Hints {
-    fn from(mut hints: Value) -> Self {
-        let mut names = |name| {
-            let one = |mut hint: Value| For {
-                name: optional_text(&mut hint, "name"),
-            };
-            list(&mut hints, name).map(one).collect()
-        };
-        Self {
-            for_zones: names("forZones"),
-            for_nodes: names("forNodes"),
-        }
-    }
-}
-
-impl From<Value> for Port {
-    fn from(mut entry: Value) -> Self {
-        Self {
-            port: number(&entry, "port"),
-            name: optional_text(&mut entry, "name"),
-            protocol: optional_text(&mut entry, "protocol"),
-        }
-    }
+/// A condition that is no boolean is false.
+fn condition<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    let value = Option::<Value>::deserialize(deserializer)?;
+    Ok(value.map(|value| value.as_bool().unwrap_or(false)))
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod selector;
 mod service;
 mod service_cidr;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
@@ -93,6 +94,43 @@ fn items<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Er
     })
 }
 
+/// Deserializes a list of text, as [`items`] reads it.
+fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<u8>>, D::Error> {
+    Ok(items(deserializer)?.into_iter().map(text).collect())
+}
+
+/// Deserializes a list of objects, as [`items`] reads it.
+fn objects<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned + Default,
+{
+    Ok(items(deserializer)?.into_iter().map(object_of).collect())
+}
+
+/// Deserializes an object; null is none.
+fn object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned + Default,
+{
+    Ok(Option::<Value>::deserialize(deserializer)?.map(object_of))
+}
+
+/// What is no object is as good as an empty one.
+fn object_of<T: DeserializeOwned + Default>(value: Value) -> T {
+    let object = Some(value).filter(Value::is_object);
+    let read = object.and_then(|object| serde_json::from_value(object).ok());
+    read.unwrap_or_default()
+}
+
+/// Deserializes a number; what is none of 32 bits is 0, which is no port.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
+    let number = Value::deserialize(deserializer)?.as_i64();
+    let number = number.and_then(|number| i32::try_from(number).ok());
+    Ok(number.unwrap_or_default())
+}
+
 /// The items of the list `name` in a JSON object, as [`items`] reads them; none if it
 /// has no such field.
 fn list(object: &mut Value, name: &str) -> impl Iterator<Item = Value> {
@@ -110,14 +148,6 @@ fn optional_text(object: &mut Value, name: &str) -> Vec<u8> {
         None | Some(Value::Null) => Vec::new(),
         Some(value) => text(value),
     }
-}
-
-/// The number in the field `name` of a JSON object; 0, which is no port, if it has none.
-fn number(object: &Value, name: &str) -> i32 {
-    let number = object.get(name).and_then(Value::as_i64);
-    number
-        .and_then(|number| i32::try_from(number).ok())
-        .unwrap_or_default()
 }
 
 /// The name of a protocol; the API's default if the source gives none.

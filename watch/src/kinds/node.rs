@@ -11,7 +11,7 @@ use serde_json::Value;
 use tweed_core::object::node::{Node, NodeAddress, TO_BE_DELETED};
 
 use super::metadata::Metadata;
-use super::{items, list_or_first, lossy, optional_text, text};
+use super::{bytes, items, list_or_first, lossy, objects, text, texts};
 use crate::kind::{InvalidName, Kind};
 
 /// The used fields of a Node.
@@ -32,16 +32,18 @@ struct Spec {
     #[serde(rename = "podCIDR", deserialize_with = "texts")]
     pod_cidr: Vec<Vec<u8>>,
     #[prost(message, repeated, tag = "5")]
-    #[serde(deserialize_with = "taints")]
+    #[serde(deserialize_with = "objects")]
     taints: Vec<Taint>,
     #[prost(bytes = "vec", repeated, tag = "7")]
     #[serde(rename = "podCIDRs", deserialize_with = "texts")]
     pod_cidrs: Vec<Vec<u8>>,
 }
 
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default)]
 struct Taint {
     #[prost(bytes = "vec", tag = "1")]
+    #[serde(deserialize_with = "bytes")]
     key: Vec<u8>,
 }
 
@@ -87,17 +89,6 @@ impl Kind for Node {
             addresses,
         })
     }
-}
-
-fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<u8>>, D::Error> {
-    Ok(items(deserializer)?.into_iter().map(text).collect())
-}
-
-fn taints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Taint>, D::Error> {
-    let taint = |mut taint: Value| Taint {
-        key: optional_text(&mut taint, "key"),
-    };
-    Ok(items(deserializer)?.into_iter().map(taint).collect())
 }
 
 fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Address>, D::Error> {

@@ -8,13 +8,13 @@
 //! A field of the wrong type is passed on as text, or is as good as absent where it
 //! can be no text; it invalidates neither the Pod nor its neighbours in a list.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use tweed_core::object::pod::{NamedPort, Pod};
 
 use super::metadata::Metadata;
-use super::{list, list_or_first, lossy, optional_text};
+use super::{bytes, items, list_or_first, lossy, number, object, objects, text};
 use crate::kind::{InvalidName, Kind};
 
 /// The kubelet sets it on the Pod that it makes for a static pod. Its value is the UID
@@ -24,54 +24,71 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// The used fields of a Pod.
 #[derive(prost::Message, Deserialize)]
+#[serde(default)]
 pub struct PodFields {
     #[prost(message, optional, tag = "1")]
     metadata: Option<Metadata>,
     #[prost(message, optional, tag = "2")]
+    #[serde(deserialize_with = "object")]
     spec: Option<Spec>,
     #[prost(message, optional, tag = "3")]
+    #[serde(deserialize_with = "object")]
     status: Option<Status>,
 }
 
 #[derive(prost::Message, Deserialize)]
-#[serde(from = "Value")]
+#[serde(default, rename_all = "camelCase")]
 struct Spec {
     #[prost(message, repeated, tag = "2")]
+    #[serde(deserialize_with = "objects")]
     containers: Vec<Container>,
     #[prost(bytes = "vec", tag = "10")]
+    #[serde(deserialize_with = "bytes")]
     node_name: Vec<u8>,
     #[prost(bool, tag = "11")]
+    #[serde(deserialize_with = "is_set")]
     host_network: bool,
     #[prost(message, repeated, tag = "20")]
+    #[serde(deserialize_with = "objects")]
     init_containers: Vec<Container>,
 }
 
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct Container {
     #[prost(message, repeated, tag = "6")]
+    #[serde(deserialize_with = "objects")]
     ports: Vec<Port>,
     #[prost(bytes = "vec", tag = "24")]
+    #[serde(deserialize_with = "bytes")]
     restart_policy: Vec<u8>,
 }
 
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct Port {
     #[prost(bytes = "vec", tag = "1")]
+    #[serde(deserialize_with = "bytes")]
     name: Vec<u8>,
     #[prost(int32, tag = "3")]
+    #[serde(deserialize_with = "number")]
     container_port: i32,
     #[prost(bytes = "vec", tag = "4")]
+    #[serde(deserialize_with = "bytes")]
     protocol: Vec<u8>,
 }
 
 #[derive(prost::Message, Deserialize)]
-#[serde(from = "Value")]
+#[serde(default)]
 struct Status {
     #[prost(bytes = "vec", tag = "1")]
+    #[serde(deserialize_with = "bytes")]
     phase: Vec<u8>,
     #[prost(bytes = "vec", tag = "6")]
+    #[serde(rename = "podIP", deserialize_with = "bytes")]
     pod_ip: Vec<u8>,
     #[prost(message, repeated, tag = "12")]
+    #[serde(rename = "podIPs", deserialize_with = "pod_ips")]
     pod_ips: Vec<PodIp>,
 }
 
@@ -126,60 +143,22 @@ impl Port {
     }
 }
 
-impl From<Value> for Spec {
-    fn from(mut spec: Value) -> Self {
-        let mut containers = |name| list(&mut spec, name).map(Container::from).collect();
-        Self {
-            containers: containers("containers"),
-            init_containers: containers("initContainers"),
-            node_name: optional_text(&mut spec, "nodeName"),
-            // What is no boolean makes the pod's address that of no peer.
-            host_network: !matches!(
-                spec.get("hostNetwork"),
-                None | Some(Value::Null | Value::Bool(false))
-            ),
-        }
-    }
+/// What is no boolean makes the pod's address that of no peer.
+fn is_set<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    Ok(!matches!(value, Value::Null | Value::Bool(false)))
 }
 
-impl From<Value> for Container {
-    fn from(mut container: Value) -> Self {
-        Self {
-            ports: list(&mut container, "ports").map(Port::from).collect(),
-            restart_policy: optional_text(&mut container, "restartPolicy"),
-        }
-    }
-}
-
-impl From<Value> for Port {
-    fn from(mut port: Value) -> Self {
-        Self {
-            name: optional_text(&mut port, "name"),
-            container_port: super::number(&port, "containerPort"),
-            protocol: optional_text(&mut port, "protocol"),
-        }
-    }
-}
-
-impl From<Value> for Status {
-    fn from(mut status: Value) -> Self {
-        Self {
-            pod_ips: list(&mut status, "podIPs").map(PodIp::from).collect(),
-            phase: optional_text(&mut status, "phase"),
-            pod_ip: optional_text(&mut status, "podIP"),
-        }
-    }
-}
-
-impl From<Value> for PodIp {
-    fn from(mut entry: Value) -> Self {
-        let ip = match entry.is_object() {
-            true => optional_text(&mut entry, "ip"),
-            // No entry of a Pod: passed on as an address that is invalid.
-            false => super::text(entry),
-        };
-        Self { ip }
-    }
+/// What is no entry of a Pod is passed on as an address that is invalid.
+fn pod_ips<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PodIp>, D::Error> {
+    let ip = |mut entry: Value| match entry.get_mut("ip").map(Value::take) {
+        Some(Value::Null) => Vec::new(),
+        Some(ip) => text(ip),
+        None if entry.is_object() => Vec::new(),
+        None => text(entry),
+    };
+    let entries = items(deserializer)?.into_iter();
+    Ok(entries.map(|entry| PodIp { ip: ip(entry) }).collect())
 }
 
 #[cfg(test)]

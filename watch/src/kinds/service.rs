@@ -4,96 +4,124 @@
 //! can be no text; it invalidates neither the Service nor its neighbours in a list.
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use tweed_core::object::service::{
     DEFAULT_AFFINITY_SECONDS, HEADLESS_LABEL, OTHER_PROXY_LABEL, Service, ServicePort,
 };
 
 use super::metadata::Metadata;
-use super::{list, lossy, number, optional_text, protocol, text};
+use super::{bytes, lossy, number, object, objects, protocol, texts};
 use crate::kind::{InvalidName, Kind};
 
 /// The used fields of a Service.
 #[derive(prost::Message, Deserialize)]
+#[serde(default)]
 pub struct ServiceFields {
     #[prost(message, optional, tag = "1")]
     metadata: Option<Metadata>,
     #[prost(message, optional, tag = "2")]
+    #[serde(deserialize_with = "object")]
     spec: Option<Spec>,
     #[prost(message, optional, tag = "3")]
+    #[serde(deserialize_with = "object")]
     status: Option<Status>,
 }
 
 #[derive(prost::Message, Deserialize)]
-#[serde(from = "Value")]
+#[serde(default, rename_all = "camelCase")]
 struct Spec {
     #[prost(message, repeated, tag = "1")]
+    #[serde(deserialize_with = "objects")]
     ports: Vec<Port>,
     #[prost(bytes = "vec", tag = "3")]
+    #[serde(rename = "clusterIP", deserialize_with = "bytes")]
     cluster_ip: Vec<u8>,
     #[prost(bytes = "vec", tag = "4")]
+    #[serde(rename = "type", deserialize_with = "bytes")]
     kind: Vec<u8>,
     #[prost(bytes = "vec", repeated, tag = "5")]
+    #[serde(rename = "externalIPs", deserialize_with = "texts")]
     external_ips: Vec<Vec<u8>>,
     #[prost(bytes = "vec", tag = "7")]
+    #[serde(deserialize_with = "bytes")]
     session_affinity: Vec<u8>,
     #[prost(bytes = "vec", repeated, tag = "9")]
+    #[serde(rename = "loadBalancerSourceRanges", deserialize_with = "texts")]
     source_ranges: Vec<Vec<u8>>,
     #[prost(bytes = "vec", tag = "11")]
+    #[serde(deserialize_with = "bytes")]
     external_traffic_policy: Vec<u8>,
     #[prost(int32, tag = "12")]
+    #[serde(deserialize_with = "number")]
     health_check_node_port: i32,
     #[prost(message, optional, tag = "14")]
+    #[serde(deserialize_with = "object")]
     session_affinity_config: Option<AffinityConfig>,
     #[prost(bytes = "vec", repeated, tag = "18")]
+    #[serde(rename = "clusterIPs", deserialize_with = "texts")]
     cluster_ips: Vec<Vec<u8>>,
     #[prost(bytes = "vec", tag = "22")]
+    #[serde(deserialize_with = "bytes")]
     internal_traffic_policy: Vec<u8>,
 }
 
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct Port {
     #[prost(bytes = "vec", tag = "1")]
+    #[serde(deserialize_with = "bytes")]
     name: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
+    #[serde(deserialize_with = "bytes")]
     protocol: Vec<u8>,
     #[prost(int32, tag = "3")]
+    #[serde(deserialize_with = "number")]
     port: i32,
     #[prost(int32, tag = "5")]
+    #[serde(deserialize_with = "number")]
     node_port: i32,
 }
 
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default)]
 struct AffinityConfig {
     #[prost(message, optional, tag = "1")]
+    #[serde(rename = "clientIP", deserialize_with = "object")]
     client_ip: Option<ClientIpConfig>,
 }
 
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct ClientIpConfig {
-    #[prost(int32, optional, tag = "1")]
-    timeout_seconds: Option<i32>,
+    #[prost(int32, tag = "1")]
+    #[serde(deserialize_with = "number")]
+    timeout_seconds: i32,
 }
 
 #[derive(prost::Message, Deserialize)]
-#[serde(from = "Value")]
+#[serde(default, rename_all = "camelCase")]
 struct Status {
     #[prost(message, optional, tag = "1")]
+    #[serde(deserialize_with = "object")]
     load_balancer: Option<LoadBalancer>,
 }
 
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default)]
 struct LoadBalancer {
     #[prost(message, repeated, tag = "1")]
+    #[serde(deserialize_with = "objects")]
     ingress: Vec<Ingress>,
 }
 
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct Ingress {
     #[prost(bytes = "vec", tag = "1")]
+    #[serde(deserialize_with = "bytes")]
     ip: Vec<u8>,
     #[prost(bytes = "vec", tag = "3")]
+    #[serde(deserialize_with = "bytes")]
     ip_mode: Vec<u8>,
 }
 
@@ -139,8 +167,7 @@ impl Spec {
         let config = self.session_affinity_config.as_ref();
         let seconds = config
             .and_then(|config| config.client_ip.as_ref())
-            .and_then(|client| client.timeout_seconds)
-            .and_then(|seconds| u32::try_from(seconds).ok())
+            .and_then(|client| u32::try_from(client.timeout_seconds).ok())
             .filter(|seconds| *seconds > 0);
         (self.session_affinity == b"ClientIP").then(|| seconds.unwrap_or(DEFAULT_AFFINITY_SECONDS))
     }
@@ -173,63 +200,6 @@ impl Port {
             protocol: protocol(self.protocol),
             node_port: u16::try_from(self.node_port).unwrap_or_default(),
         })
-    }
-}
-
-impl From<Value> for Spec {
-    fn from(mut spec: Value) -> Self {
-        let client_ip = spec.pointer("/sessionAffinityConfig/clientIP");
-        let client_ip = client_ip.map(|config| ClientIpConfig {
-            timeout_seconds: Some(number(config, "timeoutSeconds")),
-        });
-        let health_check_node_port = number(&spec, "healthCheckNodePort");
-        let mut texts = |name| list(&mut spec, name).map(text).collect();
-        let (external_ips, cluster_ips) = (texts("externalIPs"), texts("clusterIPs"));
-        let source_ranges = texts("loadBalancerSourceRanges");
-        Self {
-            ports: list(&mut spec, "ports").map(Port::from).collect(),
-            cluster_ip: optional_text(&mut spec, "clusterIP"),
-            kind: optional_text(&mut spec, "type"),
-            external_ips,
-            session_affinity: optional_text(&mut spec, "sessionAffinity"),
-            source_ranges,
-            external_traffic_policy: optional_text(&mut spec, "externalTrafficPolicy"),
-            health_check_node_port,
-            session_affinity_config: Some(AffinityConfig { client_ip }),
-            cluster_ips,
-            internal_traffic_policy: optional_text(&mut spec, "internalTrafficPolicy"),
-        }
-    }
-}
-
-impl From<Value> for Port {
-    fn from(mut entry: Value) -> Self {
-        Self {
-            port: number(&entry, "port"),
-            node_port: number(&entry, "nodePort"),
-            name: optional_text(&mut entry, "name"),
-            protocol: optional_text(&mut entry, "protocol"),
-        }
-    }
-}
-
-impl From<Value> for Status {
-    fn from(mut status: Value) -> Self {
-        let balancer = status.get_mut("loadBalancer");
-        Self {
-            load_balancer: balancer.map(|balancer| LoadBalancer {
-                ingress: list(balancer, "ingress").map(Ingress::from).collect(),
-            }),
-        }
-    }
-}
-
-impl From<Value> for Ingress {
-    fn from(mut ingress: Value) -> Self {
-        Self {
-            ip: optional_text(&mut ingress, "ip"),
-            ip_mode: optional_text(&mut ingress, "ipMode"),
-        }
     }
 }
 

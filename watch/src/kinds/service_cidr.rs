@@ -4,27 +4,29 @@
 //! `v1beta1` only, is as good as one without such objects.
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use tweed_core::object::service_cidr::ServiceCidr;
 
 use super::metadata::Metadata;
-use super::{list, lossy, text};
+use super::{lossy, object, texts};
 use crate::kind::{InvalidName, Kind};
 
 /// The used fields of a ServiceCIDR.
 #[derive(prost::Message, Deserialize)]
+#[serde(default)]
 pub struct ServiceCidrFields {
     #[prost(message, optional, tag = "1")]
     metadata: Option<Metadata>,
     #[prost(message, optional, tag = "2")]
+    #[serde(deserialize_with = "object")]
     spec: Option<Spec>,
 }
 
 #[derive(prost::Message, Deserialize)]
-#[serde(from = "Value")]
+#[serde(default)]
 struct Spec {
     #[prost(bytes = "vec", repeated, tag = "1")]
+    #[serde(deserialize_with = "texts")]
     cidrs: Vec<Vec<u8>>,
 }
 
@@ -44,17 +46,9 @@ impl Kind for ServiceCidr {
     }
 }
 
-impl From<Value> for Spec {
-    fn from(mut spec: Value) -> Self {
-        Self {
-            cidrs: list(&mut spec, "cidrs").map(text).collect(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
