@@ -79,12 +79,13 @@ fn assert_isolated(answer: Answer, why: &str) {
     assert_whole(&answer.ok());
 }
 
-/// The one record; null if there is none, or it is being replaced.
+/// The one record; null if there is none. The file that takes its name next is not it yet.
 fn record(run_dir: &Path) -> Value {
     let folder = run_dir.join("ipam/tweed/attachments");
     let entries = fs::read_dir(folder).into_iter().flatten();
-    let paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    let text = paths.first().and_then(|path| fs::read(path).ok());
+    let mut paths = entries.map(|entry| entry.unwrap().path());
+    let path: Option<PathBuf> = paths.find(|path| !path.ends_with(".new"));
+    let text = path.and_then(|path| fs::read(path).ok());
     let record = text.and_then(|text| serde_json::from_slice(&text).ok());
     record.unwrap_or_default()
 }
