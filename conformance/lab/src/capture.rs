@@ -87,6 +87,10 @@ pub fn capture(netns: &Netns, link: &str, filter: &str) -> Result<Capture, LabEr
         "-l",
         "-e",
         "--immediate-mode",
+        // In this mode tcpdump's ring has a place of this size for each packet: with its
+        // default only eight packets fit, and the ninth is lost while it has no processor.
+        "-s",
+        "2048",
         "-Z",
         "root",
         "-i",
