@@ -306,6 +306,9 @@ problem_kinds! {
     /// A device that is not tweed's has the name of the VXLAN device.
     VxlanNameTaken, "vxlan-name-taken", Host, RunningPods,
         "rename or delete the device; tweed then makes its own";
+    /// Somebody takes the carrier of the VXLAN device away.
+    VxlanNoCarrier, "vxlan-no-carrier", Host, RunningPods,
+        "have the program that sets protodown on the device leave it alone, and run ip link set DEVICE protodown off";
     /// Somebody else holds the UDP port of VXLAN.
     VxlanPortTaken, "vxlan-port-taken", Host, RunningPods,
         "stop what holds the port, or give every node another --vxlan-port";

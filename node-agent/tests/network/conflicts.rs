@@ -65,6 +65,62 @@ fn a_device_with_our_name_that_is_not_vxlan_is_left_alone() {
 }
 
 #[test]
+fn a_link_with_our_name_as_an_altname_is_named() {
+    let node = Node::new();
+    ip("link property add dev eth0 altname tweed.1");
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    let problem = agent.complains("vxlan-name-taken");
+    assert!(
+        problem.contains("property del dev eth0 altname tweed.1"),
+        "{problem}"
+    );
+    ip("link property del dev eth0 altname tweed.1");
+    agent.ready();
+}
+
+/// Routing daemons set `protodown` on VXLAN devices.
+#[test]
+fn a_device_gets_its_carrier_back_and_whoever_goes_on_taking_it_is_named() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    let is_down = || ip("-d link show tweed.1").contains("protodown on");
+    let comes_back = || {
+        eventually(|| match is_down() {
+            true => Err("the device has no carrier".to_owned()),
+            false => Ok(()),
+        });
+    };
+    for _ in 0..3 {
+        ip("link set tweed.1 protodown_reason 3 on");
+        ip("link set tweed.1 protodown on");
+        comes_back();
+    }
+    ip("link set tweed.1 protodown on");
+    let problem = agent.complains("vxlan-no-carrier");
+    assert!(problem.contains("protodown off") && is_down(), "{problem}");
+    ip("link set tweed.1 protodown off");
+    agent.ready();
+    ip("link set tweed.1 protodown on");
+    comes_back();
+}
+
+#[test]
+fn a_device_whose_packets_may_not_be_cut_is_made_again() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    ip("link set tweed.1 type vxlan df set");
+    eventually(|| match ip("-d link show") {
+        links if links.contains("df set") || !links.contains("tweed.1") => Err(links),
+        _ => Ok(()),
+    });
+}
+
+#[test]
 fn a_foreign_route_in_the_way_is_named_kept_and_followed_by_ours() {
     let node = Node::new();
     ip("route add 10.0.2.0/24 via 192.0.2.9");

@@ -7,7 +7,7 @@ use netlink_packet_core::{DefaultNla, NLA_F_NESTED};
 use netlink_packet_route::RouteNetlinkMessage::{DelLink, NewLink, SetLink};
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth,
-    LinkAttribute, LinkFlags, LinkMessage,
+    LinkAttribute, LinkFlags, LinkMessage, LinkProtocolDownReason,
 };
 use rtnetlink::{LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVxlan};
 
@@ -202,6 +202,17 @@ impl Change {
     /// A port of no bridge, bond or VRF.
     pub fn without_master(self) -> Self {
         self.attribute(LinkAttribute::Controller(0))
+    }
+
+    /// With the carrier that a program has taken away, whatever reasons it has given.
+    pub fn proto_up(self) -> Self {
+        let reasons = vec![
+            LinkProtocolDownReason::Mask(u32::MAX),
+            LinkProtocolDownReason::Value(0),
+        ];
+        // The kernel takes the reasons first, and refuses this while there is one.
+        self.attribute(LinkAttribute::ProtoDownReason(reasons))
+            .attribute(LinkAttribute::ProtoDown(0))
     }
 
     /// No link-local IPv6 address when it comes up (`addr_gen_mode none`).

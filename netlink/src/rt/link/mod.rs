@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use netlink_packet_route::RouteNetlinkMessage::{GetLink, NewLink};
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecInet6, AfSpecUnspec, InfoData, InfoVxlan, LinkAttribute, LinkExtentMask,
-    LinkFlags, LinkInfo, LinkMessage,
+    LinkFlags, LinkInfo, LinkMessage, Prop, VxlanDf,
 };
 
 use tweed_core::{family::Family, mac::Mac};
@@ -31,6 +31,8 @@ pub struct Link {
     pub up: bool,
     /// `IFF_LOWER_UP`: it has a carrier.
     pub carrier: bool,
+    /// `IFLA_PROTO_DOWN`: a program has taken its carrier away.
+    pub proto_down: bool,
     /// `IFF_NOARP`.
     pub noarp: bool,
     /// `IFF_LOOPBACK`.
@@ -39,6 +41,8 @@ pub struct Link {
     pub mtu: u32,
     /// MAC address, for links that have one of six bytes.
     pub mac: Option<Mac>,
+    /// Other names that the kernel finds it by.
+    pub altnames: Vec<String>,
     /// Group number.
     pub group: u32,
     /// Alias.
@@ -80,6 +84,8 @@ pub struct Vxlan {
     pub ttl: u8,
     /// TOS of outer packets; 1 is inherit.
     pub tos: u8,
+    /// Whether outer packets may not be cut, always or as packets inside say.
+    pub df: bool,
     /// ARP proxy.
     pub proxy: bool,
     /// Route short-circuit.
@@ -121,6 +127,7 @@ impl Vxlan {
                 InfoVxlan::CollectMetadata(on) => parsed.external = *on,
                 InfoVxlan::Ttl(ttl) => parsed.ttl = *ttl,
                 InfoVxlan::Tos(tos) => parsed.tos = *tos,
+                InfoVxlan::Df(df) => parsed.df = *df != VxlanDf::Unset,
                 InfoVxlan::Proxy(on) => parsed.proxy = *on,
                 InfoVxlan::Rsc(on) => parsed.rsc = *on,
                 InfoVxlan::L2Miss(on) => parsed.l2miss = *on,
@@ -183,6 +190,14 @@ impl Link {
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::PropList(properties) => {
+                    let names = properties.iter().filter_map(|property| match property {
+                        Prop::AltIfName(name) => Some(name.clone()),
+                        _ => None,
+                    });
+                    link.altnames = names.collect();
+                }
+                LinkAttribute::ProtoDown(down) => link.proto_down = *down != 0,
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
                 LinkAttribute::Address(mac) => link.mac = mac.as_slice().try_into().ok().map(Mac),
                 LinkAttribute::Group(group) => link.group = *group,

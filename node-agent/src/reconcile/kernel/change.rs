@@ -49,6 +49,11 @@ pub enum Change {
         /// Interface index.
         index: u32,
     },
+    /// Gives a link back the carrier that a program has taken away (`protodown`).
+    GiveCarrier {
+        /// Interface index.
+        index: u32,
+    },
     /// Deletes a link.
     RemoveLink {
         /// Interface index.
@@ -115,6 +120,7 @@ impl Change {
             Self::RemoveLink { .. } | Self::RemoveLeavingLinks { .. } => (ObjectKind::Link, 0),
             Self::RenameLink { .. } | Self::ReleaseLink { .. } => (ObjectKind::Link, 1),
             Self::SetLink { .. } | Self::SetLinkGroup { .. } => (ObjectKind::Link, 1),
+            Self::GiveCarrier { .. } => (ObjectKind::Link, 1),
             Self::AddAddress(_) => (ObjectKind::Address, 2),
             Self::RemoveAddress(_) => (ObjectKind::Address, 3),
             Self::RemoveRoute(_) => (ObjectKind::Route, 4),
@@ -138,6 +144,7 @@ impl Change {
             | Self::SetLinkGroup { index, .. }
             | Self::RenameLink { index, .. }
             | Self::ReleaseLink { index }
+            | Self::GiveCarrier { index }
             | Self::RemoveLink { index } => vec![*index],
             Self::RemoveLeavingLinks { links, .. } => links.clone(),
             Self::AddAddress(key) | Self::RemoveAddress(key) => vec![key.device],

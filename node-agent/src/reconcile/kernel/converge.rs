@@ -104,7 +104,9 @@ impl Kernel {
             outcome.merge(self.write(remove)?);
         }
         self.observe()?;
-        outcome.problems.extend(self.routes_beside(desired, kept));
+        outcome
+            .problems
+            .extend(self.foreign_problems(desired, kept));
         let left = diff::diff(&self.mirror, &resolved);
         let device = device::plan(&self.mirror, desired.vxlan.as_ref());
         converged.settled = left.is_empty() && device.is_done();
@@ -114,9 +116,9 @@ impl Kernel {
         Ok(())
     }
 
-    /// The routes of others beside those of `desired` and of local pods: what tweed
-    /// wrote is there all the same.
-    pub(super) fn routes_beside(
+    /// What others do to what tweed wrote, which is there all the same: routes of theirs beside
+    /// those of `desired` and of local pods, and a device without carrier.
+    pub(super) fn foreign_problems(
         &self,
         desired: &Desired,
         kept: &BTreeSet<RouteKey>,
@@ -124,8 +126,11 @@ impl Kernel {
         let is_ours = |key: &RouteKey| desired.routes.contains_key(key) || kept.contains(key);
         let beside = self.mirror.beside().into_iter();
         let beside = beside.filter(|(key, _)| is_ours(key));
+        let vxlan = desired.vxlan.as_ref();
+        let carrier = vxlan.and_then(|want| device::carrier_problem(&self.mirror, want));
         beside
             .map(|(key, routes)| route_beside(&key, &routes))
+            .chain(carrier)
             .collect()
     }
 }

@@ -50,7 +50,7 @@ impl Kernel {
             self.invalidate(MirrorPart::COMPARED);
             return Ok(None);
         }
-        outcome.problems = self.routes_beside(desired, kept);
+        outcome.problems = self.foreign_problems(desired, kept);
         outcome.objects = BTreeMap::from([
             (ObjectKind::Route, desired.routes.len()),
             (ObjectKind::Neighbour, desired.neighbours.len()),

@@ -76,6 +76,8 @@ pub struct Mirror {
     /// MAC of this node's VXLAN device by the frozen function. The device is
     /// recognised by it even if somebody renamed it.
     pub vtep_mac: Option<Mac>,
+    /// How often the VXLAN device was given its carrier back that somebody took away.
+    pub carrier_given: u8,
     /// All links by index.
     pub links: BTreeMap<u32, Link>,
     /// All addresses.
@@ -263,6 +265,10 @@ impl Mirror {
                 self.change_link(*index, |link| link.name.clone_from(name));
             }
             Change::ReleaseLink { index } => self.change_link(*index, |link| link.master = None),
+            Change::GiveCarrier { index } => {
+                self.carrier_given += 1;
+                self.change_link(*index, |link| link.proto_down = false);
+            }
             Change::RemoveLink { index } => self.remove_link(*index),
             Change::RemoveLeavingLinks { links, .. } => {
                 links.iter().for_each(|index| self.remove_link(*index));

@@ -64,7 +64,7 @@ impl OverlayReconciler {
             !kernel.is_stale() && agreed.holds_for(&current, &network.desired, kernel.mirror())
         });
         if agreed.as_ref().map(|agreed| agreed.plan) == Some(current.plan) {
-            let problems = kernel.routes_beside(&network.desired, &current.kept);
+            let problems = kernel.foreign_problems(&network.desired, &current.kept);
             self.agreed = Some(current);
             return Ok(Outcome {
                 problems,

@@ -61,6 +61,9 @@ fn request(mirror: &Mirror, change: &Change) -> Option<Request> {
         Change::ReleaseLink { index } => link::Change::of(*index, name(*index))
             .without_master()
             .request(),
+        Change::GiveCarrier { index } => {
+            link::Change::of(*index, name(*index)).proto_up().request()
+        }
         Change::RemoveLink { index } => link::delete(*index, name(*index)),
         Change::AddAddress(key) => address::add(key.device, name(key.device), key.network),
         Change::RemoveAddress(key) => address::delete(key.device, name(key.device), key.network),

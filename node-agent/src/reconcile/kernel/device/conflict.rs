@@ -26,6 +26,36 @@ pub(super) fn name_taken(link: &Link) -> Problem {
     ))
 }
 
+/// That somebody takes the device's carrier away again and again.
+pub(super) fn no_carrier(link: &Link) -> Problem {
+    let name = &link.name;
+    Problem::new(
+        ProblemKind::VxlanNoCarrier,
+        name,
+        "a program sets protodown on the VXLAN device again and again, and so takes its carrier away",
+    )
+    .with_cure(format!(
+        "have that program leave {name} alone: a routing daemon, mostly (`ip -d link show {name}` \
+         may name its reason); then run `ip link set {name} protodown off`"
+    ))
+}
+
+/// That the name of tweed's device is another name of a link of others.
+fn altname_taken(link: &Link, name: &str) -> Problem {
+    Problem::new(
+        ProblemKind::VxlanNameTaken,
+        &link.name,
+        format!(
+            "the link {} has the name of tweed's VXLAN device, {name}, as an altname",
+            link.name
+        ),
+    )
+    .with_cure(format!(
+        "take it away: ip link property del dev {} altname {name}; tweed then makes its device",
+        link.name
+    ))
+}
+
 /// What it means that the kernel refused to create the device or to set it up,
 /// and which device is in conflict. A VNI that is taken is refused at creation
 /// (`EEXIST`), a UDP port that is taken when the device is set up
@@ -43,6 +73,10 @@ pub(super) fn refused(links: &BTreeMap<u32, Link>, want: &VxlanDevice, error: &E
     let problem = |kind, holder: Option<&str>, message, cure: String| {
         Problem::new(kind, holder.unwrap_or(&want.name), message).with_cure(cure)
     };
+    let is_other_name = |link: &&Link| link.altnames.contains(&want.name);
+    if let (true, Some(link)) = (error.is_present(), links.values().find(is_other_name)) {
+        return altname_taken(link, &want.name);
+    }
     match error.errno() {
         Some(Errno::EEXIST) => {
             let holder = other(|vxlan, want| vxlan.vni == want.vni && vxlan.port == want.port)
@@ -125,6 +159,19 @@ mod tests {
         assert!(problem.cure.contains("ss -ulpn 'sport = :8472'"));
         let problem = refused(&links, &want(), &error(Errno::EPERM));
         assert_eq!(problem.kind, ProblemKind::VxlanRefused);
+    }
+
+    #[test]
+    fn a_link_that_has_the_name_as_another_one_is_named() {
+        let (index, mut nic) = device(2, "eth0", None);
+        nic.altnames = vec!["enp1s0".to_owned(), want().name];
+        let problem = refused(&[(index, nic)].into(), &want(), &error(Errno::EEXIST));
+        assert_eq!(problem.kind, ProblemKind::VxlanNameTaken);
+        assert!(
+            problem
+                .cure
+                .contains("property del dev eth0 altname tweed.1")
+        );
     }
 
     #[test]

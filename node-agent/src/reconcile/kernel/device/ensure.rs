@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use tweed_netlink::{Cause, Error, link};
 
 use super::conflict::refused;
-use super::plan::{DevicePlan, in_place, options_of, plan};
+use super::plan::{DevicePlan, gives_up, in_place, options_of, plan};
 use crate::reconcile::kernel::Kernel;
 use crate::reconcile::kernel::change::Change;
 use crate::reconcile::kernel::mirror::MirrorPart;
@@ -47,6 +47,11 @@ impl Kernel {
     /// # Errors
     /// When the socket fails. What the kernel refuses is in [`Device::problem`].
     pub fn ensure_device(&mut self, want: Option<&VxlanDevice>) -> Result<Device, Error> {
+        let link = want.and_then(|want| self.mirror.link(&want.name));
+        if gives_up(&self.mirror) && link.is_some_and(|link| !link.proto_down) {
+            // Whoever took its carrier away has given it back.
+            self.mirror.carrier_given = 0;
+        }
         let mut plan = plan(&self.mirror, want);
         let mut device = Device {
             problem: plan.problem.take(),
@@ -106,7 +111,7 @@ impl Kernel {
         let Some(created) = self.mirror.link(&want.name) else {
             return Ok(None);
         };
-        let (index, changes) = (created.index, in_place(created, want));
+        let (index, changes) = (created.index, in_place(&self.mirror, created, want));
         self.change_device(changes)?;
         Ok(Some(index))
     }

@@ -4,7 +4,7 @@
 //! [`plan()`] decides, [`ensure`] writes, [`conflict`] says who has the name, the
 //! VNI or the port where the kernel refuses.
 //!
-//! MAC, MTU, being up and being nobody's port are changed in place. Everything
+//! MAC, MTU, being up, having a carrier and being nobody's port are changed in place. Everything
 //! else (VNI, port, own address, learning, options that tweed never sets) makes
 //! it another device: it is deleted and made again, and everything on it is
 //! written again in the same reconcile.
@@ -18,4 +18,4 @@ mod conflict;
 mod ensure;
 mod plan;
 
-pub(super) use plan::plan;
+pub(super) use plan::{carrier_problem, plan};

@@ -2,11 +2,15 @@
 
 use tweed_netlink::link::{Link, Vxlan};
 
-use super::conflict::name_taken;
+use super::conflict::{name_taken, no_carrier};
 use crate::{reconcile::kernel::change::Change, reconcile::kernel::mirror::Mirror};
 use tweed_core::problem::Problem;
 use tweed_netlink::owned;
 use tweed_planner::overlay::desired::VxlanDevice;
+
+/// How often the device is given its carrier back: whoever goes on taking it away is named
+/// and left alone.
+const MAX_CARRIER_GIVEN: u8 = 3;
 
 /// What there is to do about VXLAN devices.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -63,7 +67,7 @@ impl DevicePlan {
             };
             let Some(why) = difference(options, &options_of(want)) else {
                 self.index = Some(have.index);
-                self.changes = in_place(have, want);
+                self.changes = in_place(mirror, have, want);
                 return;
             };
             self.remove = Some((have.index, why));
@@ -76,7 +80,7 @@ impl DevicePlan {
             Some(have) => {
                 self.index = Some(have.index);
                 self.renamed = Some(have.name.clone());
-                self.changes = in_place(have, want);
+                self.changes = in_place(mirror, have, want);
             }
             None => self.create = true,
         }
@@ -93,8 +97,10 @@ fn is_renamed(mirror: &Mirror, link: &Link, want: &VxlanDevice) -> bool {
 /// The changes that make `have`, which has the right name, like `want`. The groups of
 /// pods' links are not for the device: the table's rules would take what arrives from
 /// other nodes as sent by a pod. Any other group is left to whoever set it.
-pub fn in_place(have: &Link, want: &VxlanDevice) -> Vec<Change> {
+pub fn in_place(mirror: &Mirror, have: &Link, want: &VxlanDevice) -> Vec<Change> {
     let index = have.index;
+    let carrier = have.proto_down && !gives_up(mirror);
+    let carrier = carrier.then_some(Change::GiveCarrier { index });
     let mac = (have.mac != Some(want.mac)).then_some(want.mac);
     let mtu = (have.mtu != want.mtu).then_some(want.mtu);
     let release = have.master.map(|_| Change::ReleaseLink { index });
@@ -106,7 +112,22 @@ pub fn in_place(have: &Link, want: &VxlanDevice) -> Vec<Change> {
         mtu,
         mac,
     });
-    release.into_iter().chain(leave).chain(set).collect()
+    { release.into_iter() }
+        .chain(leave)
+        .chain(carrier)
+        .chain(set)
+        .collect()
+}
+
+/// Whether the device has been given its carrier back often enough.
+pub fn gives_up(mirror: &Mirror) -> bool {
+    mirror.carrier_given >= MAX_CARRIER_GIVEN
+}
+
+/// That the device stays without a carrier, if it does.
+pub fn carrier_problem(mirror: &Mirror, want: &VxlanDevice) -> Option<Problem> {
+    let device = mirror.link(&want.name)?;
+    (device.proto_down && gives_up(mirror)).then(|| no_carrier(device))
 }
 
 /// The options with which `want` is created.
