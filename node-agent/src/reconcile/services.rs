@@ -229,14 +229,13 @@ impl ServiceReconciler {
     }
 
     /// The table could not be made as planned.
-    fn failed(&mut self, tables: &mut Tables) {
+    fn failed(&mut self) {
         let now = Instant::now();
         self.metrics.service_sync.failed(now);
         self.round.get_or_insert(Round {
             began: now,
             full: true,
         });
-        self.observe(tables);
     }
 
     /// When [`Self::delete_stale_flows`] has something to do, if it is not woken before.
@@ -340,7 +339,8 @@ impl Component for ServiceReconciler {
 
     fn waits(&mut self, facts: &mut Facts<'_>, failed: bool) {
         if failed {
-            self.failed(facts.tables);
+            self.failed();
+            self.observe(facts.tables);
         } else {
             self.metrics.service_sync.waits(Instant::now());
         }

@@ -193,7 +193,7 @@ impl InForce {
 fn a_node_whose_table_cannot_be_written_is_unhealthy_until_it_is_written() {
     let mut node = InForce::new();
     node.services.progress.failed();
-    node.services.failed(&mut node.tables);
+    node.services.failed();
     assert_eq!(node.services.served(), Served::Earlier);
     assert!(!node.is_healthy_later());
     // Nothing new is planned, which is no reason to take the last plan for written.
