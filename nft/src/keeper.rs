@@ -289,7 +289,13 @@ impl Keeper {
 fn drift(actual: Option<&Contents>, left: Option<&Contents>, desired: &Contents) -> Outcome {
     let nothing = Contents::new();
     let asked = element::diff(left.or(actual).unwrap_or(&nothing), desired);
-    let needed = actual.map_or_else(|| asked.clone(), |actual| element::diff(actual, desired));
+    let Some(actual) = actual else {
+        return Outcome {
+            changed: element::count(&asked),
+            ..Outcome::default()
+        };
+    };
+    let needed = element::diff(actual, desired);
     let repaired = element::count_beyond(&needed, &asked);
     Outcome {
         changed: element::count(&needed) - repaired,

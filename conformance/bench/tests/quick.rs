@@ -14,9 +14,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tweed_lab::{Programs, existing_labs, wait_until};
 
-/// Maximum growth of an agent's peak memory with 1,000 Nodes, in MiB.
-const MAX_THOUSAND_NODES: f64 = 20.0;
-
 fn bench() -> Command {
     Command::new(Programs::find().unwrap().own("tweed-bench").unwrap())
 }
@@ -177,17 +174,14 @@ fn converge_measures_every_agent_and_memory_grows_little_with_nodes() {
         assert_eq!(nodes.rows.len(), of_all.len() + of_tweed.len());
     }
     // Unlike times it depends neither on the machine nor on what else runs. The programs
-    // themselves are in both.
-    for name in [
-        "peak memory of the start, MiB",
-        "peak memory of a restart, MiB",
+    // themselves are in both. Labels of Nodes kept as maps would be too much.
+    for (name, limit) in [
+        ("peak memory of the start, MiB", 8.0),
+        ("peak memory of a restart, MiB", 11.0),
     ] {
         let [few, many] = ["40 Nodes", "1000 Nodes"].map(|of| number(&tables[of].row(name)[0]));
         let grown = many - few;
-        assert!(
-            grown < MAX_THOUSAND_NODES,
-            "{name}: {grown} for 1,000 Nodes"
-        );
+        assert!(grown < limit, "{name}: {grown} more with 1,000 Nodes");
     }
 }
 
