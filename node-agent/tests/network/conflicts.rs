@@ -235,6 +235,43 @@ fn a_foreign_route_beside_ours_is_named_and_outlives_our_replacement() {
     agent.ready();
 }
 
+/// As a network plugin before tweed may have left one: these pods are not reached.
+#[test]
+fn a_longer_foreign_route_inside_a_pod_cidr_is_named() {
+    let node = Node::new();
+    ip("address add 2001:db8::1/64 dev eth0 nodad");
+    ip("route add blackhole 10.0.2.0/25 proto 80");
+    node.write_nodes(&[families::node(1), families::node(2)].concat());
+    let agent = node.start(&[]);
+    let problem = agent.complains("route-taken");
+    assert!(
+        problem.contains("10.0.2.0/24") && problem.contains("10.0.2.0/25"),
+        "{problem}"
+    );
+    ip("route del blackhole 10.0.2.0/25");
+    agent.resolves("route-taken");
+    for route in [
+        "10.0.2.64/26 via 192.0.2.9",
+        "10.0.1.64/26 via 192.0.2.9",
+        "10.0.2.7/32 via 192.0.2.9",
+    ] {
+        ip(&format!("route add {route} proto 80"));
+        assert!(agent.complains("route-taken").contains(route));
+        ip(&format!("route del {route}"));
+        agent.resolves("route-taken");
+    }
+    ip("-6 route add fd00:0:0:2:8000::/65 via 2001:db8::9");
+    let problem = agent.complains("route-taken");
+    assert!(problem.contains("fd00:0:0:2:8000::/65"), "{problem}");
+    ip("-6 route del fd00:0:0:2:8000::/65");
+    agent.resolves("route-taken");
+    // The bridge of a plugin that tweed takes over from has pods of this node.
+    ip("link add cni0 type bridge");
+    ip("link set cni0 up");
+    ip("route add 10.0.1.128/25 dev cni0");
+    agent.ready();
+}
+
 /// IPv6 makes a route that is appended a next hop of the one that is there, and shows
 /// it with the protocol of the first.
 #[test]

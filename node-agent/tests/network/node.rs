@@ -220,6 +220,17 @@ impl Agent {
         found
     }
 
+    /// Waits until no problem of this kind is reported.
+    pub fn resolves(&self, kind: &str) {
+        eventually(|| {
+            let problems = self.problems();
+            match problems.iter().any(|problem| problem.starts_with(kind)) {
+                true => Err(format!("{problems:?}")),
+                false => Ok(()),
+            }
+        });
+    }
+
     /// A metric's value; a counter that never counted is 0.
     pub fn metric(&self, name: &str) -> u64 {
         self.text()

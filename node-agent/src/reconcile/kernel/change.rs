@@ -223,6 +223,25 @@ pub fn route_beside(key: &RouteKey, foreign: &[&Route]) -> Problem {
     ))
 }
 
+/// That a route of somebody else, to a destination inside `range`, takes the packets of some
+/// of its pods.
+pub fn route_inside(range: IpNetwork, route: &Route) -> Problem {
+    let destination = route.destination;
+    Problem::new(
+        ProblemKind::RouteTaken,
+        destination.to_string(),
+        format!(
+            "somebody else has a longer route inside the pod CIDR {range}, which takes the packets \
+             to these pods: `{route}` of protocol {}",
+            route.protocol
+        ),
+    )
+    .with_cure(format!(
+        "remove it, if nothing else needs it: `{}` shows it",
+        show(destination)
+    ))
+}
+
 /// The command that shows all routes to `destination`.
 fn show(destination: IpNetwork) -> String {
     let family = if destination.is_ipv4() { 4 } else { 6 };

@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
+use ipnetwork::IpNetwork;
 use tweed_core::problem::Problem;
-use tweed_netlink::Error;
-use tweed_planner::overlay::desired::{Desired, RouteKey};
+use tweed_netlink::route::Route;
+use tweed_netlink::{Error, owned};
+use tweed_planner::overlay::desired::{Desired, Route as Way, RouteKey};
 
-use super::change::{Change, route_beside};
+use super::change::{Change, route_beside, route_inside};
 use super::{Kernel, device, diff};
 use super::{mirror::MirrorPart, resolved::Resolved};
 use crate::reconcile::outcome::{ObjectKind, Outcome, RefusedWrite};
@@ -117,21 +119,47 @@ impl Kernel {
     }
 
     /// What others do to what tweed wrote, which is there all the same: routes of theirs beside
-    /// those of `desired` and of local pods, and a device without carrier.
+    /// those of `desired` and of local pods or inside pod CIDRs, and a device without carrier.
     pub(super) fn foreign_problems(
         &self,
         desired: &Desired,
         kept: &BTreeSet<RouteKey>,
     ) -> Vec<Problem> {
         let is_ours = |key: &RouteKey| desired.routes.contains_key(key) || kept.contains(key);
-        let beside = self.mirror.beside().into_iter();
-        let beside = beside.filter(|(key, _)| is_ours(key));
+        let (beside, others): (Vec<_>, Vec<_>) =
+            (self.mirror.beside().into_iter()).partition(|(key, _)| is_ours(key));
+        let others = others.into_iter().flat_map(|(_, routes)| routes);
+        let inside =
+            others.filter_map(|route| Some(route_inside(self.taken(desired, route)?, route)));
         let vxlan = desired.vxlan.as_ref();
         let carrier = vxlan.and_then(|want| device::carrier_problem(&self.mirror, want));
-        beside
-            .map(|(key, routes)| route_beside(&key, &routes))
+        { beside.iter() }
+            .map(|(key, routes)| route_beside(key, routes))
+            .chain(inside)
             .chain(carrier)
             .collect()
+    }
+
+    /// The pod CIDR that a route of somebody else takes packets from; none if it may: a link
+    /// of tweed's, or a bridge with pods of another plugin in this node's own pod CIDR.
+    fn taken(&self, desired: &Desired, route: &Route) -> Option<IpNetwork> {
+        let link = route.out.and_then(|index| self.mirror.links.get(&index));
+        let is_own =
+            link.is_some_and(|link| self.mirror.is_device(link) || owned::is_in_group(link));
+        if is_own {
+            return None;
+        }
+        let is_bridge = link.is_some_and(|link| link.kind.as_deref() == Some("bridge"));
+        let local = desired.ruleset.local_cidrs.iter().filter(|_| !is_bridge);
+        let remote = desired.routes.iter().filter_map(|(key, way)| match way {
+            Way::Overlay { .. } | Way::Direct { .. } => Some(&key.destination),
+            Way::Unreachable => None,
+        });
+        let holds = |range: &&IpNetwork| {
+            range.prefix() < route.destination.prefix()
+                && range.contains(route.destination.network())
+        };
+        local.chain(remote).find(holds).copied()
     }
 }
 

@@ -35,8 +35,9 @@ pub enum MirrorPart {
     Connected,
     /// Routes of protocol 116.
     Routes,
-    /// Routes of others beside those. The kernel shows them only among all routes of
-    /// the main table, of which a machine may have hundreds of thousands.
+    /// Routes of others beside those, or inside their destinations. The kernel shows them
+    /// only among all routes of the main table, of which a machine may have hundreds of
+    /// thousands.
     ForeignRoutes,
     /// Permanent neighbours.
     Neighbours,
@@ -86,8 +87,8 @@ pub struct Mirror {
     /// with one key.
     pub routes: BTreeMap<RouteKey, Vec<Route>>,
     /// Routes of others in the main table beside those of tweed with this key
-    /// ([`taken_key`]). The kernel adds such a one before or behind tweed's if it is
-    /// asked to (`ip route prepend`, `append`).
+    /// ([`taken_key`]), and longer ones inside their destinations. The kernel adds one beside
+    /// before or behind tweed's if it is asked to (`ip route prepend`, `append`).
     pub foreign: BTreeMap<RouteKey, Vec<Route>>,
     /// Routes that the kernel shows as tweed's and that are not: next hops that somebody
     /// added to an IPv6 route of tweed's. They are kept with
@@ -225,6 +226,27 @@ impl Mirror {
             place.push(route);
         }
         before != self.foreign
+    }
+
+    /// Whether a route of somebody else can take packets from one of tweed's: it has the key
+    /// of one, or a longer destination inside that of one.
+    pub fn can_take(&self, route: &Route) -> bool {
+        self.routes.contains_key(&taken_key(route)) || self.is_inside(route.destination)
+    }
+
+    /// Whether tweed has a route to a wider destination around this one.
+    fn is_inside(&self, destination: IpNetwork) -> bool {
+        (0..destination.prefix()).any(|prefix| {
+            let wider = IpNetwork::new(destination.network(), prefix);
+            let wider = wider.and_then(|wider| IpNetwork::new(wider.network(), prefix));
+            wider.is_ok_and(|destination| {
+                let key = |metric| RouteKey {
+                    destination,
+                    metric,
+                };
+                self.routes.range(key(0)..=key(u32::MAX)).next().is_some()
+            })
+        })
     }
 
     /// Whether [`Self::beside`] has anything under this key.

@@ -168,8 +168,11 @@ fn route_changed(mirror: &Mirror, route: &Route) -> Stale {
     match is_ours {
         true if mirror.routes_with(&route_key(route)).contains(route) => {}
         true => stale.extend(tweeds_route_changed(mirror, route)),
-        false if mirror.routes_with(&taken_key(route)).is_empty() => {}
-        false => stale.extend([Routes, ForeignRoutes].into()),
+        false if !mirror.routes_with(&taken_key(route)).is_empty() => {
+            stale.extend([Routes, ForeignRoutes].into());
+        }
+        false if mirror.can_take(route) => stale.extend([ForeignRoutes].into()),
+        false => {}
     }
     stale
 }

@@ -7,7 +7,7 @@ use tweed_core::keyed::{self, Keyed};
 use tweed_netlink::route::{self, Route};
 use tweed_netlink::{Error, Socket, address, fdb, link, neighbour, owned};
 
-use super::key::{AddressKey, FdbKey, NeighbourKey, route_key, taken_key};
+use super::key::{AddressKey, FdbKey, NeighbourKey, route_key};
 use super::mirror::{CONNECTED_PROTOCOLS, Mirror, MirrorPart, OnLink, address_state, connected};
 use tweed_planner::overlay::desired::ROUTE_PROTOCOL;
 
@@ -45,12 +45,11 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: MirrorPart) -> Resul
             mirror.set_routes(routes)
         }
         MirrorPart::ForeignRoutes => {
-            let is_beside = |route: &Route| {
-                route.protocol != ROUTE_PROTOCOL && mirror.routes.contains_key(&taken_key(route))
-            };
-            let foreign = match mirror.routes.is_empty() {
-                true => Vec::new(),
-                false => route::find(socket, None, is_beside)?,
+            let takes = |route: &Route| route.protocol != ROUTE_PROTOCOL && mirror.can_take(route);
+            let foreign = if mirror.routes.is_empty() {
+                Vec::new()
+            } else {
+                route::find(socket, None, takes)?
             };
             mirror.set_foreign(foreign)
         }
