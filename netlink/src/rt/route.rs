@@ -224,9 +224,15 @@ impl Route {
 impl std::fmt::Display for Route {
     /// As `ip route` would write it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.kind == Kind::Unreachable {
-            write!(f, "unreachable ")?;
-        }
+        f.write_str(match self.kind {
+            Kind::Unicast => "",
+            Kind::Unreachable => "unreachable ",
+            Kind::Other(number) => match RouteType::from(number) {
+                RouteType::BlackHole => "blackhole ",
+                RouteType::Prohibit => "prohibit ",
+                _ => "",
+            },
+        })?;
         write!(f, "{}", self.destination)?;
         if let Some(gateway) = self.gateway {
             write!(f, " via {gateway}")?;
