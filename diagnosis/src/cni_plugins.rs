@@ -6,6 +6,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use nix::sys::statvfs::{FsFlags, statvfs};
 use tweed_core::problem::{Problem, ProblemKind};
 
 /// What follows if the reference plugin `loopback` is not in the runtime's folder. CRI-O brings
@@ -64,6 +65,25 @@ pub fn loader_is_missing(path: &Path, without: &str) -> Problem {
     unusable(path, message).with_cure(
         "replace it by a statically linked one, as the releases of the reference plugins have it",
     )
+}
+
+/// Whether the file system that `path` is on is mounted `noexec`: then nobody can run a program
+/// there.
+#[must_use]
+pub fn is_no_exec(path: &Path) -> bool {
+    statvfs(path).is_ok_and(|found| found.flags().contains(FsFlags::ST_NOEXEC))
+}
+
+/// The plugin at `path` is on such a file system. `without` says what follows.
+#[must_use]
+pub fn no_exec(path: &Path, without: &str) -> Problem {
+    let message = format!(
+        "the file system that {} is on is mounted noexec, so the runtime cannot run it: {without}",
+        path.display()
+    );
+    let cure = "mount it so that its programs can be run (`mount -o remount,exec MOUNTPOINT`, and \
+        in /etc/fstab), or give the runtime and tweed another folder for plugins";
+    unusable(path, message).with_cure(cure)
 }
 
 fn unusable(path: &Path, message: String) -> Problem {

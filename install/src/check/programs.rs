@@ -41,6 +41,9 @@ pub(super) fn find(bin_dir: &Path) -> Vec<Outcome> {
 fn judge(bin_dir: &Path, name: &str, without: &str, missing: impl FnOnce() -> Problem) -> Outcome {
     let path = bin_dir.join(name);
     match fs::metadata(&path) {
+        Ok(file) if file.is_file() && cni_plugins::is_no_exec(&path) => {
+            Err(cni_plugins::no_exec(&path, without).with_effect(Effect::NewPods))
+        }
         Ok(file) if file.is_file() && file.permissions().mode() & ANY_EXECUTE != 0 => {
             ok(format!("{} is there", path.display()))
         }

@@ -81,6 +81,8 @@ struct Stamp {
     size: u64,
     mode: u32,
     modified: (i64, i64),
+    /// Whether nobody can run a program of its file system.
+    no_exec: bool,
 }
 
 /// The permission bits by which anybody may execute a file.
@@ -137,6 +139,9 @@ async fn question(path: &Path, file: Stamp, limit: Duration) -> Plugin {
         AskError::Run(error) if error.kind() == NotFound => {
             cni_plugins::loader_is_missing(path, problems::without(path))
         }
+        AskError::Run(error) if error.kind() == PermissionDenied && file.no_exec => {
+            problems::no_exec(path)
+        }
         // The runtime may run it.
         AskError::Run(error)
             if error.kind() == PermissionDenied && file.mode & ANY_EXECUTE != 0 =>
@@ -173,6 +178,7 @@ fn stamp(path: &Path) -> io::Result<Option<Stamp>> {
         size: metadata.size(),
         mode: metadata.mode(),
         modified: (metadata.mtime(), metadata.mtime_nsec()),
+        no_exec: cni_plugins::is_no_exec(path),
     }))
 }
 

@@ -68,6 +68,16 @@ pub(super) fn broken(path: &Path, why: &str) -> Problem {
     }
 }
 
+/// It is where nobody can run a program.
+pub(super) fn no_exec(path: &Path) -> Problem {
+    let problem = cni_plugins::no_exec(path, without(path));
+    if path.ends_with(TWEED) {
+        problem.with_effect(Effect::NewPods)
+    } else {
+        problem
+    }
+}
+
 /// The runtime may be able to use it, or the agent at another time.
 pub(super) fn unusable(path: &Path, why: &str) -> Problem {
     Problem::new(

@@ -272,6 +272,47 @@ fn a_missing_loopback_plugin_is_a_note() {
     assert_eq!(notes(), [""; 0]);
 }
 
+/// A file system that is unmounted at the end.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn tmpfs(folder: PathBuf) -> Self {
+        mount(&["-t", "tmpfs", "tmpfs"], &folder);
+        Self(folder)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let mut umount = std::process::Command::new("umount");
+        let _ = umount.arg("--lazy").arg(&self.0).status();
+    }
+}
+
+fn mount(options: &[&str], folder: &Path) {
+    let mut mount = std::process::Command::new("mount");
+    assert!(mount.args(options).arg(folder).status().unwrap().success());
+}
+
+#[test]
+fn a_node_whose_runtime_can_run_no_plugin_is_not_ready() {
+    let node = Node::new();
+    std::fs::create_dir(node.path("bin")).unwrap();
+    let mounted = Mounted::tmpfs(node.path("bin"));
+    plugin(&node.path("bin/tweed"), "");
+    let mut publisher = node.publisher("boot-1");
+    publisher.plugins.limit = Duration::from_secs(60);
+    for (mode, is_ready) in [("exec", true), ("noexec", false), ("exec", true)] {
+        mount(&["-o", &format!("remount,{mode}")], &mounted.0);
+        node.publish(&mut publisher, Some(&network(1450)));
+        let status = node.board.status(Instant::now());
+        assert_eq!(status.ready(), is_ready, "{mode}");
+        let mut problems = status.problems.iter();
+        let is_named = problems.any(|one| one.cure.contains("remount,exec"));
+        assert_eq!(is_named, !is_ready, "{mode}");
+    }
+}
+
 /// As one that was built for another machine, or was cut off when it was copied.
 #[test]
 fn a_node_whose_plugin_does_not_run_is_not_ready_until_it_does() {
