@@ -139,8 +139,10 @@ fn is_own(packet: &Packet) -> bool {
 }
 
 fn path() -> PathBuf {
-    let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/tools/bin");
-    let folder = env::var_os("TWEED_TOOLS_DIR").map_or(target, PathBuf::from);
+    // This program is in target/<profile>/deps.
+    let own = env::current_exe().unwrap();
+    let tools = own.ancestors().nth(3).unwrap().join("tools/bin");
+    let folder = env::var_os("TWEED_TOOLS_DIR").map_or(tools, PathBuf::from);
     folder.join("policy-judge")
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::json;
@@ -29,8 +29,10 @@ pub struct KubeProxy {
 impl KubeProxy {
     /// Starts it in a namespace.
     pub fn start(netns: &Netns, mode: Mode) -> Self {
-        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/bin");
-        let folder = std::env::var_os("TWEED_TOOLS_DIR").map_or(target, PathBuf::from);
+        // This program is in target/<profile>/deps.
+        let own = std::env::current_exe().unwrap();
+        let tools = own.ancestors().nth(3).unwrap().join("tools/bin");
+        let folder = std::env::var_os("TWEED_TOOLS_DIR").map_or(tools, PathBuf::from);
         let path = folder.join("services-judge");
         let mut command = Command::new(&path);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
