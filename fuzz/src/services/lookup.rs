@@ -9,17 +9,7 @@ use tweed_planner::services::desired::{
     Desired, Endpoint, Frontend, Frontends, Holds, Masquerade, NodePort, Number, Span, Target,
     Tracked,
 };
-
-/// Who begins a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// A pod of the cluster.
-    Pod,
-    /// This node.
-    Node,
-    /// Anybody else.
-    Outside,
-}
+pub use tweed_planner::services::explain::{Origin, WithoutService};
 
 /// What becomes of a flow to a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,17 +27,6 @@ pub enum Way {
     NoLocalEndpoint,
     /// It is dropped: the source may not use the frontend.
     SourceNotAllowed,
-}
-
-/// What becomes of a flow to a destination that no Service has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WithoutService {
-    /// It is rejected.
-    Rejected,
-    /// It is dropped.
-    Dropped,
-    /// It is nothing of Services, and left as it is.
-    Untouched,
 }
 
 fn contains(span: &Span, ip: IpAddr) -> bool {

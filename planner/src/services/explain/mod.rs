@@ -19,8 +19,8 @@ use super::planner::ServicePlanner;
 use super::table::desired::Desired;
 use super::table::part::part;
 use crate::addresses::within;
-use lookup::Origin;
 
+pub use lookup::{Origin, WithoutService};
 pub use places::Places;
 
 /// Maximum number of ports that an answer has, each family counted.
