@@ -40,18 +40,15 @@ pub(super) fn look(
     // A set without a name goes with the rule that has it, and is not counted.
     let mut sets = key.sets(socket)?;
     sets.retain(|set| flags(set) & SET_FLAG_ANONYMOUS == 0);
-    let chains: Vec<String> = chains(socket)?
-        .iter()
-        .filter(|chain| chain.family == key.family && chain.text(TABLE_NAME) == Some(key.name))
-        .filter_map(|chain| chain.text(CHAIN_NAME).map(str::to_owned))
-        .collect();
+    let mut chains = chains(socket)?;
+    chains.retain(|chain| chain.family == key.family && chain.text(TABLE_NAME) == Some(key.name));
     let used = table.attribute(TABLE_USE).and_then(number);
     let counters = key.counters(socket)?;
     let counted = sets.len() + chains.len() + counters.len();
     if used.and_then(|used| usize::try_from(used).ok()) != Some(counted) {
         return Ok(None);
     }
-    let mut present = sort(skeleton, known, unchanged, &sets, chains);
+    let mut present = sort(skeleton, known, unchanged, &sets, &chains);
     if let Some(present) = &mut present {
         let names = counters.iter().filter_map(|one| one.text(OBJECT_NAME));
         let stale = names.filter(|name| !skeleton.counters.contains(name));
@@ -85,7 +82,7 @@ fn sort(
     known: &BTreeMap<String, KnownSet>,
     unchanged: &BTreeSet<String>,
     sets: &[Message],
-    chains: Vec<String>,
+    chains: &[Message],
 ) -> Option<Present> {
     let digests = digests(sets);
     let mut present = Present::default();
@@ -118,11 +115,26 @@ fn sort(
     let is_made_again = |stale: &Stale| skeleton.sets.iter().any(|set| set.name == stale.name);
     if !present.stale_sets.iter().any(is_made_again) {
         // Otherwise rules name sets that are made again.
-        let is_there = |name: &&String| chains.contains(*name);
+        let is_there = |name: &&String| chains.iter().any(|chain| name_of(chain) == Some(*name));
         present.kept_chains = unchanged.iter().filter(is_there).cloned().collect();
     }
-    present.chains.clone_from(&chains);
-    let is_stale = |name: &String| !skeleton.chains.iter().any(|chain| chain.name == *name);
-    present.stale_chains = chains.into_iter().filter(is_stale).collect();
+    let names = |chain: &Message| name_of(chain).map(str::to_owned);
+    present.chains = chains.iter().filter_map(names).collect();
+    let stale = chains.iter().filter(|chain| !stays(skeleton, chain));
+    present.stale_chains = stale.filter_map(names).collect();
     Some(present)
+}
+
+fn name_of(chain: &Message) -> Option<&str> {
+    chain.text(CHAIN_NAME)
+}
+
+/// Whether the skeleton has a chain, at the same place: the kernel moves none (`EOPNOTSUPP`).
+fn stays(skeleton: &Skeleton, chain: &Message) -> bool {
+    let mut wanted = skeleton.chains.iter();
+    let wanted = wanted.find(|wanted| name_of(chain) == Some(&wanted.name));
+    wanted.is_some_and(|wanted| {
+        let place = wanted.hook.map(|hook| (hook.number(), hook.priority));
+        place == chain.hook().zip(chain.priority())
+    })
 }

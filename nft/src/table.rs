@@ -65,6 +65,19 @@ pub struct Hook {
     pub priority: i32,
 }
 
+impl Hook {
+    /// The number of the hook (`linux/netfilter.h`, `enum nf_inet_hooks`); that of no hook if it
+    /// has another name.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        let names = ["prerouting", "input", "forward", "output", "postrouting"];
+        (0..)
+            .zip(names)
+            .find(|(_, name)| *name == self.hook)
+            .map_or(u32::MAX, |(number, _)| number)
+    }
+}
+
 /// A chain and its rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
@@ -242,7 +255,7 @@ pub(super) struct Present {
     pub(super) chains: Vec<String>,
     /// Chains whose rules are as the skeleton has them.
     pub(super) kept_chains: BTreeSet<String>,
-    /// Chains that the skeleton does not have.
+    /// Chains that the skeleton does not have, or has at another place.
     pub(super) stale_chains: Vec<String>,
     /// Counters that the skeleton does not have.
     pub(super) stale_counters: Vec<String>,

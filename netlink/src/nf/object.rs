@@ -61,6 +61,8 @@ const CHAIN_HOOK: u16 = 4;
 pub const CHAIN_POLICY: u16 = 5;
 /// `NFTA_HOOK_HOOKNUM`.
 const HOOK_NUMBER: u16 = 1;
+/// `NFTA_HOOK_PRIORITY`: a signed number.
+const HOOK_PRIORITY: u16 = 2;
 /// `NFTA_RULE_CHAIN`.
 pub const RULE_CHAIN: u16 = 2;
 /// `NFTA_RULE_HANDLE`: a number of 64 bits by which a rule is named.
@@ -291,5 +293,12 @@ impl Message {
     #[must_use]
     pub fn hook(&self) -> Option<u32> {
         find(self.attribute(CHAIN_HOOK)?, HOOK_NUMBER).and_then(number)
+    }
+
+    /// The place of a chain among those at its hook, lowest first.
+    #[must_use]
+    pub fn priority(&self) -> Option<i32> {
+        let priority = find(self.attribute(CHAIN_HOOK)?, HOOK_PRIORITY).and_then(number)?;
+        Some(priority.cast_signed())
     }
 }
