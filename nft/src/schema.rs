@@ -17,7 +17,8 @@ use std::net::IpAddr;
 use tweed_component::schema::Sets;
 use tweed_core::family::Family;
 use tweed_core::keyed::{Delta as KeyedDelta, Keyed};
-use tweed_planner::policy::desired::{Number, Span};
+use tweed_planner::policy::desired::Number;
+use tweed_planner::policy::verdicts::Span;
 
 use crate::element::{Change, Data, Element, ElementsDelta, Field, Key};
 use crate::provider::Provider;

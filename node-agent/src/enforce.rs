@@ -35,7 +35,7 @@ pub fn verdict(progress: Progress, index: &PolicyIndex, judge: &Judge) -> Verdic
     match progress {
         Progress::Unknown => not_known(index),
         Progress::Behind => Verdict::Pending("the kernel is behind the plan".to_owned()),
-        Progress::InForce if index.planner.desired().active => of(&index.planner, judge),
+        Progress::InForce if index.planner.desired().verdicts.active => of(&index.planner, judge),
         // What is in force is that there was none.
         Progress::InForce if index.has_policies() => not_known(index),
         Progress::InForce => Verdict::NotInForce,
@@ -72,7 +72,7 @@ fn unjudged(planner: &PolicyPlanner, address: IpAddr, judge: &Judge) -> Option<S
     if !is_same(owner, judge.pod.as_ref()) {
         return Some(format!("{address} is another pod's by now"));
     }
-    if planner.desired().judged.contains(&address) {
+    if planner.desired().verdicts.judged.contains(&address) {
         return None;
     }
     let not_known = planner.not_known(address);
@@ -226,7 +226,7 @@ mod tests {
         set_record(&mut planner, "new");
         planner.plan();
         // It was judged for the pod before.
-        assert!(!(planner.desired().judged).contains(&judge("new").addresses[0]));
+        assert!(!(planner.desired().verdicts.judged).contains(&judge("new").addresses[0]));
         let reason = "not listed yet: the Nodes are not known yet";
         let verdict = of(&planner, &judge("new"));
         assert_eq!(verdict, pending(reason));

@@ -1,6 +1,8 @@
 //! Numbers that are given out and taken back.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::Hash;
 use std::ops::RangeInclusive;
 
 /// A number by which the kernel's sets and maps name something of a planner's: an identity,
@@ -76,6 +78,73 @@ impl Numbers {
     /// A change has ended: what was given back in it may be given out in the next one.
     pub fn settle(&mut self) {
         self.free.extend(self.returned.drain(..));
+    }
+}
+
+/// Values that are in use, each under a number, with how often.
+#[derive(Debug)]
+pub struct Interned<T> {
+    numbers: Numbers,
+    ids: HashMap<T, Number>,
+    uses: BTreeMap<Number, usize>,
+}
+
+impl<T: Eq + Hash> Interned<T> {
+    /// Nothing is in use yet; the first value gets this number.
+    pub fn from(first: Number) -> Self {
+        Self {
+            numbers: Numbers::from(first),
+            ids: HashMap::new(),
+            uses: BTreeMap::new(),
+        }
+    }
+
+    /// The number of a value, which is used once more. One that was not in use is `kept` as
+    /// long as it is.
+    pub fn acquire<Q: Eq + Hash + ?Sized>(&mut self, value: &Q, kept: impl FnOnce() -> T) -> Number
+    where
+        T: Borrow<Q>,
+    {
+        let number = match self.ids.get(value) {
+            Some(number) => *number,
+            None => {
+                let number = self.numbers.take();
+                self.ids.insert(kept(), number);
+                number
+            }
+        };
+        *self.uses.entry(number).or_default() += 1;
+        number
+    }
+
+    /// A value that is in use is used once more.
+    pub fn use_again(&mut self, number: Number) {
+        if let Some(uses) = self.uses.get_mut(&number) {
+            *uses += 1;
+        }
+    }
+
+    /// A value is used once less. Whether that was the last use.
+    pub fn release<Q: Eq + Hash + ?Sized>(&mut self, number: Number, value: &Q) -> bool
+    where
+        T: Borrow<Q>,
+    {
+        let Some(uses) = self.uses.get_mut(&number) else {
+            return false;
+        };
+        *uses -= 1;
+        if *uses > 0 {
+            return false;
+        }
+        self.uses.remove(&number);
+        self.ids.remove(value);
+        self.numbers.give_back(number);
+        true
+    }
+
+    /// The change has ended: numbers that became free in it may be given out again.
+    pub fn settle(&mut self) {
+        self.numbers.settle();
     }
 }
 

@@ -12,6 +12,22 @@ pub struct Tables<D: Sets> {
     pub delta: Option<D::Delta>,
 }
 
+/// What should be, which somebody else keeps, while it is changed.
+pub struct Changing<'a, D: Sets> {
+    /// What should be.
+    pub desired: &'a mut D,
+    /// What has changed; not written down while everything is new.
+    pub delta: Option<D::Delta>,
+}
+
+impl<'a, D: Sets> Changing<'a, D> {
+    /// A change begins; it is not `written_down` where everything is new.
+    pub fn of(desired: &'a mut D, written_down: bool) -> Self {
+        let delta = written_down.then(D::Delta::default);
+        Self { desired, delta }
+    }
+}
+
 /// Puts a value under a key of a table, or nothing, and writes the change down:
 /// `put!(tables, name of the field, key, value)`.
 macro_rules! put {

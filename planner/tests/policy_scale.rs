@@ -209,9 +209,15 @@ fn memory() -> f64 {
 }
 
 fn size(delta: &Delta) -> usize {
-    let addresses = delta.identities.len() + delta.networks.len() + delta.judged.len();
-    let pairs = delta.pairs.ingress.len() + delta.pairs.egress.len();
-    addresses + pairs + delta.exact.len() + delta.ranges.len() + delta.range_profiles.len()
+    let addresses = delta.verdicts.identities.len()
+        + delta.verdicts.networks.len()
+        + delta.verdicts.judged.len();
+    let pairs = delta.verdicts.pairs.ingress.len() + delta.verdicts.pairs.egress.len();
+    addresses
+        + pairs
+        + delta.ports.exact.len()
+        + delta.ports.ranges.len()
+        + delta.ports.range_profiles.len()
 }
 
 /// Times changes, and prints their mean: the kernel counts CPU time by ticks.
@@ -243,13 +249,13 @@ fn a_node_of_110_pods_with_1000_policies_and_10000_peers() {
     assert_eq!(planner.plan(), Step::Full);
     let took = cpu_time() - begun;
     let desired = planner.desired();
-    let pairs = desired.pairs.ingress.len() + desired.pairs.egress.len();
+    let pairs = desired.verdicts.pairs.ingress.len() + desired.verdicts.pairs.egress.len();
     println!(
         "full plan: {took:?}; {} identities, {} networks, {pairs} pairs, {} exact, {} ranges; {:.0} MiB",
-        desired.identities.len(),
-        desired.networks.len(),
-        desired.exact.len(),
-        desired.ranges.len(),
+        desired.verdicts.identities.len(),
+        desired.verdicts.networks.len(),
+        desired.ports.exact.len(),
+        desired.ports.ranges.len(),
         memory(),
     );
     measure(
@@ -421,9 +427,9 @@ fn rules_of_which_each_has_all_addresses_but_one() {
         let desired = planner.desired();
         println!(
             "{rules} rules: {took:?}, {} networks, {} exact, {} ranges; {:.0} MiB more",
-            desired.networks.len(),
-            desired.exact.len(),
-            desired.ranges.len(),
+            desired.verdicts.networks.len(),
+            desired.ports.exact.len(),
+            desired.ports.ranges.len(),
             memory() - before,
         );
     }

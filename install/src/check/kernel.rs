@@ -183,10 +183,8 @@ fn try_nf_tables(
     })?;
     let mut nft = Connection::open(folder.path(), nft)?;
     if !with_services {
-        let desired = Desired {
-            active: true,
-            ..Desired::default()
-        };
+        let mut desired = Desired::default();
+        desired.verdicts.active = true;
         OverlayTable::new(folder.path()).reconcile(&mut nft, &every_rule(wanted), true)?;
         PolicyTable::new(folder.path(), false).reconcile(&mut nft, &desired, true)?;
         return Ok(());

@@ -36,7 +36,7 @@
 //!   flow by the Service's address, and the mark says no more than that.
 
 use tweed_core::ownership::{LINK_GROUP, POLICY_LOG_GROUP, POLICY_MARK_MASK};
-use tweed_planner::policy::desired::{DIRECTIONS, Direction, SELF};
+use tweed_planner::policy::verdicts::{DIRECTIONS, Direction, SELF};
 
 use super::generation::{ENTRY, Generation};
 use super::sets::word;
@@ -214,8 +214,8 @@ fn reply(words: &Words, log: bool) -> Chain {
     regular(name, rules)
 }
 
-/// Judges one direction: comes back if the flow is allowed. `planner::policy::desired`
-/// numbers the steps.
+/// Judges one direction: comes back if the flow is allowed. The planner's `policy::verdicts`
+/// and `policy::desired` number the steps.
 fn one_direction(words: &Words, direction: Direction, is_reply: bool, log: bool) -> Chain {
     let Words { ip, digit, .. } = words;
     let (source, destination) = ends(is_reply);

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use tweed_core::family::Family;
 use tweed_netlink::owned::JUDGED_SETS;
-use tweed_planner::policy::desired::{Desired, Direction, Number, PortRange};
+use tweed_planner::policy::desired::{Desired, Number, PortRange};
+use tweed_planner::policy::verdicts::Direction;
 
 use crate::element::Field;
 use crate::schema::{ADDRESS, Keys, NUMBER, PlannedSet, Row, SPAN, Schema, TWICE, number, row};
@@ -14,23 +15,23 @@ use crate::words::FAMILIES;
 
 /// Those of addresses.
 static OF_ADDRESSES: [Row<Desired>; 9] = [
-    row!("local_cidrs" => local_cidrs, SPAN),
-    row!(JUDGED_SETS => judged, ADDRESS),
-    row!("policy_in" => policed.ingress, ADDRESS),
-    row!("policy_out" => policed.egress, ADDRESS),
-    row!("policy_self" => selves, TWICE),
-    row!("policy_ids" => identities, ADDRESS, number()),
-    row!("policy_nets" => networks, SPAN, number()),
-    row!("policy_pairs_in" => pairs.ingress, PAIR, number()),
-    row!("policy_pairs_out" => pairs.egress, PAIR, number()),
+    row!("local_cidrs" => verdicts.local_cidrs, SPAN),
+    row!(JUDGED_SETS => verdicts.judged, ADDRESS),
+    row!("policy_in" => verdicts.policed.ingress, ADDRESS),
+    row!("policy_out" => verdicts.policed.egress, ADDRESS),
+    row!("policy_self" => verdicts.selves, TWICE),
+    row!("policy_ids" => verdicts.identities, ADDRESS, number()),
+    row!("policy_nets" => verdicts.networks, SPAN, number()),
+    row!("policy_pairs_in" => verdicts.pairs.ingress, PAIR, number()),
+    row!("policy_pairs_out" => verdicts.pairs.egress, PAIR, number()),
 ];
 
 /// Those that say what a profile allows, by its number.
 static OF_PROFILES: [Row<Desired>; 4] = [
-    row!("policy_open" => open, NUMBER),
-    row!("policy_exact" => exact, EXACT),
-    row!("policy_range_profiles" => range_profiles, OF_PROTOCOL, number()),
-    row!("policy_ranges" => ranges, RANGE),
+    row!("policy_open" => ports.open, NUMBER),
+    row!("policy_exact" => ports.exact, EXACT),
+    row!("policy_range_profiles" => ports.range_profiles, OF_PROTOCOL, number()),
+    row!("policy_ranges" => ports.ranges, RANGE),
 ];
 
 impl Schema for Desired {

@@ -268,7 +268,7 @@ impl PolicyTable {
             after,
         } = Steps::of(schema::changes::<Desired>(delta));
         let mut generation = current;
-        if delta.takes_away {
+        if delta.verdicts.takes_away {
             generation = self.next(current)?;
             at_once.push(generation::change(Some(current), generation));
         }
@@ -304,7 +304,7 @@ impl Table for PolicyTable {
         desired: &Desired,
         force_observe: bool,
     ) -> Result<Outcome, Error> {
-        if !desired.active {
+        if !desired.verdicts.active {
             return self.remove(nft);
         }
         let mut skeleton = skeleton(self.log);

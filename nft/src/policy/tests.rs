@@ -2,9 +2,8 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 use tweed_netlink::nf::conntrack::MarkFilter;
-use tweed_planner::policy::desired::{
-    Desired, FIRST_PROFILE, FIRST_RANGE_PROFILE, PerDirection, PortRange,
-};
+use tweed_planner::policy::desired::{Desired, FIRST_RANGE_PROFILE, PortRange, Ports};
+use tweed_planner::policy::verdicts::{FIRST_PROFILE, PerDirection, Verdicts};
 
 use super::generation::Generation;
 use super::skeleton;
@@ -106,10 +105,8 @@ fn desired() -> impl Strategy<Value = Desired> {
     )
         .prop_map(|(addresses, identities, exact, range_profiles, ranges)| {
             let (judged, ingress, selves, pairs_in, pairs_out) = addresses;
-            Desired {
+            let verdicts = Verdicts {
                 active: true,
-                open: exact.iter().map(|(profile, ..)| *profile).collect(),
-                local_cidrs: Default::default(),
                 judged,
                 policed: PerDirection {
                     egress: selves.clone(),
@@ -117,15 +114,19 @@ fn desired() -> impl Strategy<Value = Desired> {
                 },
                 selves,
                 identities,
-                networks: Default::default(),
                 pairs: PerDirection {
                     ingress: pairs_in,
                     egress: pairs_out,
                 },
+                ..Verdicts::default()
+            };
+            let ports = Ports {
+                open: exact.iter().map(|(profile, ..)| *profile).collect(),
                 exact,
                 range_profiles,
                 ranges,
-            }
+            };
+            Desired { verdicts, ports }
         })
 }
 
@@ -142,12 +143,10 @@ fn a_large_change_is_written_in_parts_around_what_packets_see() {
     let wide = |number: u32, ports: u16| {
         let profile = FIRST_PROFILE + number;
         let address: IpAddr = "10.0.0.1".parse().unwrap();
-        let mut desired = Desired {
-            active: true,
-            exact: (0..ports).map(|port| (profile, 6, port)).collect(),
-            ..Desired::default()
-        };
-        desired.pairs.ingress.insert((address, 1), profile);
+        let mut desired = Desired::default();
+        desired.verdicts.active = true;
+        desired.ports.exact = (0..ports).map(|port| (profile, 6, port)).collect();
+        desired.verdicts.pairs.ingress.insert((address, 1), profile);
         desired
     };
     let small = Steps::of(schema::changes::<Desired>(&delta::delta(
@@ -167,9 +166,11 @@ fn a_large_change_is_written_in_parts_around_what_packets_see() {
     };
     assert_eq!(counts(&large.before), [20_000, 20_000, 10_000]);
     apply(&mut after, &large.before);
-    let mut both = new.exact.clone();
-    both.extend(&old.exact);
-    let both = contents(&Desired { exact: both, ..old });
+    let mut both = new.ports.exact.clone();
+    both.extend(&old.ports.exact);
+    let mut old = old;
+    old.ports.exact = both;
+    let both = contents(&old);
     assert_eq!(after, both);
     apply(&mut after, &large.at_once);
     let (exact, pairs) = ("policy_exact", "policy_pairs_in4");

@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use tweed_core::ownership::POLICY_LOG_GROUP;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_netlink::nf::log::{Drained, LogGroup, Logged};
-use tweed_planner::policy::desired::Direction;
 use tweed_planner::policy::explain::Dropped;
+use tweed_planner::policy::verdicts::Direction;
 
 use crate::index::PolicyIndex;
 use crate::packet::Headers;

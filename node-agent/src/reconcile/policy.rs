@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use ipnetwork::IpNetwork;
 use tokio::sync::watch;
-use tweed_component::schema::Sets as _;
 use tweed_component::{Progress, Step};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_nft::policy::{Dropped, PolicyTable};
 use tweed_planner::overlay::{Network, OverlayPlanner, cluster::Cluster};
-use tweed_planner::policy::desired::{DIRECTIONS, Desired, Direction};
+use tweed_planner::policy::desired::Desired;
 use tweed_planner::policy::explain::{not_listed, waiting};
+use tweed_planner::policy::verdicts::{DIRECTIONS, Direction};
 use tweed_planner::policy::{Delta, LocalPods, PolicyKey, Wants};
 
 use super::component::{Component, Facts};
@@ -133,7 +133,7 @@ impl PolicyReconciler {
         if !index.has_policies() {
             return Outcome::default();
         }
-        if !index.planner.desired().active && !has_rules() {
+        if !index.planner.desired().verdicts.active && !has_rules() {
             let asked = asks.addresses();
             let before = pods.addresses();
             let before = before.filter(|(address, _)| !asked.contains(address));
@@ -206,7 +206,7 @@ impl PolicyReconciler {
 
     /// Whether there is a plan with policies, and the table holds all of it.
     pub fn is_in_force(&self, index: &PolicyIndex) -> bool {
-        self.progress == Progress::InForce && index.planner.desired().active
+        self.progress == Progress::InForce && index.planner.desired().verdicts.active
     }
 
     /// The table holds what is planned. Without policies no ADD need ask any
@@ -216,7 +216,8 @@ impl PolicyReconciler {
         self.progress.written();
         let is_written = self.progress == Progress::InForce;
         self.complete |= is_written && index.planner.held().is_empty();
-        let is_off = is_written && !index.planner.desired().active && !index.has_policies();
+        let is_off =
+            is_written && !index.planner.desired().verdicts.active && !index.has_policies();
         is_off.then(|| self.marker.clear().err()).flatten()
     }
 
@@ -296,10 +297,10 @@ impl Component for PolicyReconciler {
     fn report(&self, index: &PolicyIndex, now: Instant) -> Outcome {
         let desired = index.planner.desired();
         for direction in DIRECTIONS {
-            let policed = desired.policed.get(direction).len();
+            let policed = desired.verdicts.policed.get(direction).len();
             self.metrics.set_policed(word(direction), policed);
         }
-        self.metrics.set_policy_elements(desired.size());
+        self.metrics.set_policy_elements(desired.elements());
         for (kind, count) in index.policies() {
             self.metrics.set_policies(kind, count);
         }

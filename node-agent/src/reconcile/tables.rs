@@ -110,7 +110,7 @@ impl Managed for PolicyTable {
     }
 
     fn is_wanted(desired: &PolicyDesired) -> bool {
-        desired.active
+        desired.verdicts.active
     }
 }
 

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 
 use tweed_component::explain::{Step, Why, listed, protocol_name};
 
-use super::desired::Direction;
-use super::evaluator::{Decision, Endpoint, Judgement, Verdict};
+use super::evaluate::{Decision, Endpoint, Judgement, Verdict};
 use super::flow::ExplainError;
-use super::local::PolicyKey;
+use super::model::local::PolicyKey;
 use super::planner::PolicyPlanner;
+use super::verdicts::Direction;
 use super::who::Who;
 
 /// Maximum number of policies that are named where several come to the same.
@@ -53,7 +53,7 @@ impl PolicyPlanner {
         if !self.knows_policies() {
             return Err(ExplainError::NotListed);
         }
-        let is_active = self.desired().active;
+        let is_active = self.desired().verdicts.active;
         if !is_active && self.policies() != (0, 0) {
             return Err(ExplainError::NotPlanned(self.rules_before()));
         }
@@ -137,7 +137,7 @@ impl PolicyPlanner {
                 asked: Vec::new(),
             };
         }
-        let is_judged = self.desired().judged.contains(&local);
+        let is_judged = self.desired().verdicts.judged.contains(&local);
         let held = self.waiting_texts(local, direction);
         let decision = &judgement.decision;
         let plain = |passes| (passes, if passes { "allowed" } else { "DENIED" });
@@ -180,15 +180,15 @@ impl PolicyPlanner {
 
     /// What the sets of the kernel's table are to hold of the ends.
     fn planned_for_kernel(&self, local: IpAddr, other: IpAddr, direction: Direction) -> String {
-        let desired = self.desired();
-        let identity = desired.identity(local, other);
-        let profile = desired.pairs.get(direction).get(&(local, identity));
+        let verdicts = &self.desired().verdicts;
+        let identity = verdicts.identity(local, other);
+        let profile = verdicts.pairs.get(direction).get(&(local, identity));
         let profile = profile.map(|number| format!("profile {number:#x}"));
         let is = |holds| if holds { "" } else { "not " };
         format!(
             "the plan for the kernel: {}judged, {}policed, identity of the other end {identity}, {}",
-            is(desired.judged.contains(&local)),
-            is(desired.policed.get(direction).contains(&local)),
+            is(verdicts.judged.contains(&local)),
+            is(verdicts.policed.get(direction).contains(&local)),
             profile.unwrap_or_else(|| "no profile".to_owned())
         )
     }

@@ -6,15 +6,15 @@ use std::net::IpAddr;
 use tweed_core::attachment::PodName;
 use tweed_core::object::ObjectKey;
 
-use super::desired::{DIRECTIONS, Direction};
-use super::end_addresses::EndAddresses;
-use super::evaluator::{
+use super::evaluate::{
     Decision, Endpoint, Explanation, Judgement, Packet, Party, PodParty, Policies, Verdict, judge,
 };
-use super::index::Index;
-use super::local::{Known, LocalPod};
+use super::model::end_addresses::EndAddresses;
+use super::model::index::Index;
+use super::model::local::{Known, LocalPod};
+use super::model::pods::Entry;
 use super::planner::PolicyPlanner;
-use super::pods::Entry;
+use super::verdicts::{DIRECTIONS, Direction};
 
 /// A question that cannot be answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -86,7 +86,7 @@ impl PolicyPlanner {
         let policies = Policies {
             network: network.collect(),
             cluster: cluster.collect(),
-            without_networks: self.compiled.without_networks(),
+            without_networks: self.model.without_networks(),
         };
         let at = |address, direction| match index.fixed(address, source, direction) {
             Some(judgement) => judgement,
@@ -115,7 +115,7 @@ impl PolicyPlanner {
         };
         match index.known(address) {
             Known::Open => None,
-            Known::Pod { .. } if self.desired().judged.contains(&address) => None,
+            Known::Pod { .. } if self.desired().verdicts.judged.contains(&address) => None,
             Known::Pod { .. } => {
                 let both = DIRECTIONS.map(|direction| self.waiting_texts(address, direction));
                 let of_policies: BTreeSet<String> = both.into_iter().flatten().collect();

@@ -12,7 +12,7 @@
 //! - where it has none, the first plan is *open* ([`PolicyPlanner::begin`]): every pod that was
 //!   there before may do all, and every other one is isolated;
 //! - after either, a policy that needs a list which is not known yet *waits*. It holds back
-//!   only the directions of the pods that it selects, as `compiled/waiting.rs` says; all
+//!   only the directions of the pods that it selects, as `model/waiting.rs` says; all
 //!   else goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,13 +27,15 @@ use tweed_core::object::node::Node;
 use tweed_core::object::pod::Pod;
 use tweed_core::problem::Problem;
 
-use super::compiled::Compiled;
-use super::desired::{Delta, Desired, Direction};
-use super::index::{Index, PolicyKinds};
-use super::local::{LocalPod, LocalPods, PolicyKey};
-use super::nodes::NodeIndex;
-use super::pods::PodScope;
-use super::wants::Wants;
+use super::model::Model;
+use super::model::index::{Index, PolicyKinds};
+use super::model::local::{LocalPod, LocalPods, PolicyKey};
+use super::model::nodes::NodeIndex;
+use super::model::pods::PodScope;
+use super::model::verdicts::Direction;
+use super::model::wants::Wants;
+use super::table::Table;
+use super::table::desired::{Delta, Desired};
 
 /// How the plan of now differs from the last one, which is
 /// [`PolicyPlanner::desired`].
@@ -43,7 +45,8 @@ pub type Step = tweed_component::Step<Delta>;
 #[derive(Debug)]
 pub struct PolicyPlanner {
     pub(super) index: Index,
-    pub(super) compiled: Compiled,
+    pub(super) model: Model,
+    table: Table,
     /// Whether a plan was made.
     planned: bool,
     /// What the last attempt to plan lacked.
@@ -62,7 +65,8 @@ impl PolicyPlanner {
     pub fn new(node_name: &str) -> Self {
         Self {
             index: Index::new(node_name),
-            compiled: Compiled::default(),
+            model: Model::default(),
+            table: Table::default(),
             planned: false,
             held: Vec::new(),
             held_policies: Vec::new(),
@@ -159,8 +163,8 @@ impl PolicyPlanner {
         Wants {
             namespaces: true,
             own_pods: true,
-            peers: self.compiled.peers().clone(),
-            kept: self.compiled.kept().clone(),
+            peers: self.model.peers().clone(),
+            kept: self.model.kept().clone(),
         }
     }
 
@@ -176,8 +180,9 @@ impl PolicyPlanner {
         }
         if !self.index.any_policy() {
             self.begins_with = None;
-            let was_active = self.compiled.desired().active;
-            self.compiled = self.compiled.anew();
+            let was_active = self.desired().verdicts.active;
+            self.model = self.model.anew();
+            self.table = Table::default();
             let planned = std::mem::replace(&mut self.planned, true);
             return if planned && !was_active {
                 Step::Unchanged
@@ -189,19 +194,19 @@ impl PolicyPlanner {
         if !missing.is_empty() {
             return self.hold(missing, opens);
         }
-        self.compiled.select(&mut self.index);
-        if !self.compiled.has_plan() {
-            let missing = self.index.missing_peers(self.compiled.peers());
+        self.model
+            .select(&mut self.index, &self.table.desired().verdicts);
+        if !self.model.has_plan() {
+            let missing = self.index.missing_peers(self.model.peers());
             if !missing.is_empty() {
                 return self.hold(missing, opens);
             }
         }
         self.planned = true;
-        self.held = self.compiled.waiting_texts(None);
-        self.held_policies = { self.compiled.waiting(None).into_keys() }
-            .cloned()
-            .collect();
-        match self.compiled.update(&mut self.index) {
+        self.held = self.model.waiting_texts(None);
+        self.held_policies = { self.model.waiting(None).into_keys() }.cloned().collect();
+        let change = (self.model).update(&mut self.index, self.table.verdicts_mut());
+        match self.table.follow(change) {
             None => Step::Full,
             Some(_) if opens => Step::Full,
             Some(delta) if delta.is_empty() => Step::Unchanged,
@@ -211,7 +216,7 @@ impl PolicyPlanner {
 
     /// Makes an open plan if it is time for one. Says whether it did.
     fn open(&mut self) -> bool {
-        if self.compiled.has_plan() {
+        if self.model.has_plan() {
             self.begins_with = None;
         }
         let local = self.index.local.as_ref();
@@ -220,7 +225,7 @@ impl PolicyPlanner {
             return false;
         };
         let pods = self.begins_with.take().unwrap_or_default();
-        self.compiled.open(local, pods);
+        self.model.open(self.table.verdicts_mut(), local, pods);
         true
     }
 
@@ -232,7 +237,8 @@ impl PolicyPlanner {
         if opens {
             return Step::Full;
         }
-        match self.compiled.withdraw(&self.index) {
+        let change = (self.model).withdraw(&self.index, self.table.verdicts_mut());
+        match change.and_then(|change| self.table.follow(Some(change))) {
             Some(delta) => Step::Delta(Box::new(delta)),
             None => Step::Hold(missing),
         }
@@ -263,14 +269,14 @@ impl PolicyPlanner {
     /// the rules before still count.
     #[must_use]
     pub fn waiting(&self, local: IpAddr, direction: Direction) -> Vec<PolicyKey> {
-        let waiting = self.compiled.waiting(Some((local, direction)));
+        let waiting = self.model.waiting(Some((local, direction)));
         waiting.into_keys().cloned().collect()
     }
 
     /// A sentence for each of [`PolicyPlanner::waiting`].
     #[must_use]
     pub fn waiting_texts(&self, local: IpAddr, direction: Direction) -> Vec<String> {
-        self.compiled.waiting_texts(Some((local, direction)))
+        self.model.waiting_texts(Some((local, direction)))
     }
 
     /// Whether the last plan lets a new flow between a local address and another one pass,
@@ -282,7 +288,9 @@ impl PolicyPlanner {
         direction: Direction,
         protocol_and_port: (u8, u16),
     ) -> bool {
-        self.compiled.allows(ends, direction, protocol_and_port)
+        self.desired()
+            .verdicts
+            .allows(ends, direction, protocol_and_port)
     }
 
     /// How many NetworkPolicies and how many ClusterNetworkPolicies there are.
@@ -295,18 +303,18 @@ impl PolicyPlanner {
     /// The last plan.
     #[must_use]
     pub fn desired(&self) -> &Desired {
-        self.compiled.desired()
+        self.table.desired()
     }
 
     /// What of the policies in force here cannot be represented.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
-        self.compiled.problems()
+        self.model.problems()
     }
 
     /// The names of the policies that apply to a pod of this node.
     #[must_use]
     pub fn in_force(&self) -> BTreeSet<PolicyKey> {
-        self.compiled.in_force()
+        self.model.in_force()
     }
 }

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use tweed_core::attachment::PodName;
 
-use super::desired::{Desired, Number, SELF, UNKNOWN};
 use super::planner::PolicyPlanner;
 
 /// What an address is.
@@ -61,23 +60,5 @@ impl PolicyPlanner {
             },
             None => Who::Unknown,
         }
-    }
-}
-
-impl Desired {
-    /// The identity of the other end of a flow, as the rules look it up.
-    #[must_use]
-    pub fn identity(&self, local: IpAddr, other: IpAddr) -> Number {
-        if local == other && self.selves.contains(&local) {
-            return SELF;
-        }
-        let network = || {
-            let before = self.networks.iter().filter(|(span, _)| span.first <= other);
-            let inside = before.filter(|(span, _)| other <= span.last);
-            let same = inside.filter(|(span, _)| span.first.is_ipv4() == other.is_ipv4());
-            same.map(|(_, number)| *number).next()
-        };
-        let known = self.identities.get(&other).copied();
-        known.or_else(network).unwrap_or(UNKNOWN)
     }
 }

@@ -19,8 +19,8 @@ mod tests {
 
     use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
-    use tweed_planner::policy::desired::Direction;
-    use tweed_planner::policy::evaluator::Verdict;
+    use tweed_planner::policy::evaluate::Verdict;
+    use tweed_planner::policy::verdicts::Direction;
 
     use super::case::{Case, Packet, addresses, case, overlay_addresses};
     use super::judge::{Judge, Verdicts};

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use tweed_core::attachment::PodName;
 use tweed_core::object::{Event, Object};
-use tweed_planner::policy::desired::{Direction, SELF, UNKNOWN};
+use tweed_planner::policy::verdicts::{Direction, SELF, UNKNOWN};
 use tweed_planner::policy::{Desired, LocalPods, PodScope, PolicyPlanner, Step};
 
 use super::case::{Case, Packet, overlay_addresses};
@@ -125,40 +125,44 @@ fn allows(
     other: IpAddr,
     packet: &Packet,
 ) -> bool {
-    if !desired.active {
+    if !desired.verdicts.active {
         return true;
     }
-    if !desired.judged.contains(&local) {
+    if !desired.verdicts.judged.contains(&local) {
         return false;
     }
-    if !desired.policed.get(direction).contains(&local) {
+    if !desired.verdicts.policed.get(direction).contains(&local) {
         return true;
     }
     let network = || {
-        let mut spans = desired.networks.iter();
+        let mut spans = desired.verdicts.networks.iter();
         spans.find_map(|(span, number)| {
             (span.first <= other && other <= span.last).then_some(*number)
         })
     };
-    let identity = match local == other && desired.selves.contains(&local) {
+    let identity = match local == other && desired.verdicts.selves.contains(&local) {
         true => SELF,
         false => {
-            let single = desired.identities.get(&other).copied();
+            let single = desired.verdicts.identities.get(&other).copied();
             single.or_else(network).unwrap_or(UNKNOWN)
         }
     };
-    let pairs = desired.pairs.get(direction);
+    let pairs = desired.verdicts.pairs.get(direction);
     let profile = pairs.get(&(local, identity)).copied().unwrap_or(identity);
     let (protocol, port) = (packet.number(), packet.port);
-    if desired.open.contains(&profile) || desired.exact.contains(&(profile, protocol, port)) {
+    if desired.ports.open.contains(&profile)
+        || desired.ports.exact.contains(&(profile, protocol, port))
+    {
         return true;
     }
     let range = desired
+        .ports
         .range_profiles
         .get(&(profile, protocol))
         .copied()
         .unwrap_or(profile);
     desired
+        .ports
         .ranges
         .iter()
         .any(|one| one.profile == range && (one.first..=one.last).contains(&port))

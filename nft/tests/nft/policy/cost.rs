@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use tweed_nft::Table as _;
 use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
-use tweed_planner::policy::desired::{Desired, Direction};
+use tweed_planner::policy::desired::Desired;
+use tweed_planner::policy::verdicts::Direction;
 
 use super::delta::delta;
 use super::lab::{Lab, ruleset};

@@ -6,8 +6,7 @@ use tweed_planner::policy::desired::{Delta, Desired};
 
 /// The change from one state to another.
 pub fn delta(old: &Desired, new: &Desired, takes_away: bool) -> Delta {
-    Delta {
-        takes_away,
-        ..old.change_to(new)
-    }
+    let mut delta = old.change_to(new);
+    delta.verdicts.takes_away = takes_away;
+    delta
 }

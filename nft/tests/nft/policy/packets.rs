@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use tweed_core::family::Family;
 use tweed_netlink::nf::log::{LogGroup, Logged};
-use tweed_planner::policy::desired::Direction::{In, Out};
-use tweed_planner::policy::desired::{Desired, UNKNOWN};
+use tweed_planner::policy::desired::Desired;
+use tweed_planner::policy::verdicts::Direction::{In, Out};
+use tweed_planner::policy::verdicts::UNKNOWN;
 
 use super::lab::{End, FAMILIES, Fate::*, Lab, PATIENCE, arrives, udp_pair};
 use super::plan::{Plan, UDP, identity, profile};

@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 
-use tweed_planner::policy::desired::{
-    Desired, Direction, FIRST_IDENTITY, FIRST_PROFILE, FIRST_RANGE_PROFILE, Number, PortRange, Span,
-};
+use tweed_planner::policy::desired::{Desired, FIRST_RANGE_PROFILE, Number, PortRange};
+use tweed_planner::policy::verdicts::{Direction, FIRST_IDENTITY, FIRST_PROFILE, Span, Verdicts};
 
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
@@ -37,7 +36,7 @@ pub struct Plan(pub Desired);
 impl Plan {
     /// A policy exists, and these addresses have been judged.
     pub fn new(judged: &[IpAddr]) -> Self {
-        Self(Desired {
+        let verdicts = Verdicts {
             active: true,
             local_cidrs: [
                 span("10.244.1.0", "10.244.1.255"),
@@ -45,24 +44,28 @@ impl Plan {
             ]
             .into(),
             judged: judged.iter().copied().collect(),
+            ..Verdicts::default()
+        };
+        Self(Desired {
+            verdicts,
             ..Desired::default()
         })
     }
 
     /// These addresses are subject to policy.
     pub fn policed(mut self, direction: Direction, addresses: &[IpAddr]) -> Self {
-        self.0.policed.get_mut(direction).extend(addresses);
+        self.0.verdicts.policed.get_mut(direction).extend(addresses);
         self
     }
 
     pub fn identity(mut self, addresses: &[IpAddr], identity: Number) -> Self {
         let entries = addresses.iter().map(|address| (*address, identity));
-        self.0.identities.extend(entries);
+        self.0.verdicts.identities.extend(entries);
         self
     }
 
     pub fn network(mut self, first: &str, last: &str, identity: Number) -> Self {
-        self.0.networks.insert(span(first, last), identity);
+        self.0.verdicts.networks.insert(span(first, last), identity);
         self
     }
 
@@ -76,17 +79,17 @@ impl Plan {
         let entries = addresses
             .iter()
             .map(|address| ((*address, identity), profile));
-        self.0.pairs.get_mut(direction).extend(entries);
+        self.0.verdicts.pairs.get_mut(direction).extend(entries);
         self
     }
 
     pub fn open(mut self, profile: Number) -> Self {
-        self.0.open.insert(profile);
+        self.0.ports.open.insert(profile);
         self
     }
 
     pub fn exact(mut self, profile: Number, protocol: u8, port: u16) -> Self {
-        self.0.exact.insert((profile, protocol, port));
+        self.0.ports.exact.insert((profile, protocol, port));
         self
     }
 
@@ -99,8 +102,8 @@ impl Plan {
         last: u16,
     ) -> Self {
         let key = (profile, protocol);
-        self.0.range_profiles.insert(key, range_profile);
-        self.0.ranges.insert(PortRange {
+        self.0.ports.range_profiles.insert(key, range_profile);
+        self.0.ports.ranges.insert(PortRange {
             profile: range_profile,
             first,
             last,
@@ -113,9 +116,9 @@ impl Plan {
     pub fn others(mut self, profile: Number, nothing: Number) -> Self {
         for protocol in [TCP, UDP, SCTP] {
             let key = (profile, protocol);
-            self.0.range_profiles.entry(key).or_insert(nothing);
+            self.0.ports.range_profiles.entry(key).or_insert(nothing);
         }
-        self.0.ranges.insert(PortRange {
+        self.0.ports.ranges.insert(PortRange {
             profile,
             first: 0,
             last: u16::MAX,

@@ -2,8 +2,9 @@
 
 use tweed_core::family::Family;
 use tweed_nft::{Error, Table as _};
-use tweed_planner::policy::desired::Direction::{In, Out};
-use tweed_planner::policy::desired::{Desired, Span, UNKNOWN};
+use tweed_planner::policy::desired::Desired;
+use tweed_planner::policy::verdicts::Direction::{In, Out};
+use tweed_planner::policy::verdicts::{Span, UNKNOWN};
 
 use super::lab::{Fate::*, Lab, ruleset};
 use super::plan::{Plan, TCP, UDP, identity, profile, range_profile};
@@ -29,7 +30,7 @@ pub fn full(lab: &Lab) -> Desired {
         .exact(profile(0), TCP, 80)
         .range(profile(0), range_profile(0), UDP, 1000, 1999)
         .range(profile(2), range_profile(1), TCP, 1, 65535);
-    plan.0.selves = lab.a.both().into();
+    plan.0.verdicts.selves = lab.a.both().into();
     plan.0
 }
 
@@ -160,7 +161,10 @@ fn with_overlap(desired: &Desired) -> Desired {
     let mut refused = desired.clone();
     for (last, number) in [("10.1.255.255", identity(0)), ("10.2.0.7", identity(1))] {
         let (first, last) = ("10.1.0.9".parse().unwrap(), last.parse().unwrap());
-        refused.networks.insert(Span { first, last }, number);
+        refused
+            .verdicts
+            .networks
+            .insert(Span { first, last }, number);
     }
     refused
 }
@@ -194,7 +198,7 @@ fn a_full_plan_while_in_force_writes_what_differs() {
     let desired = full(&lab);
     lab.reconcile(&desired);
     let mut other = desired.clone();
-    other.exact = [(profile(0), TCP, 81)].into();
+    other.ports.exact = [(profile(0), TCP, 81)].into();
     lab.with(|table| table.policy.forget());
     let outcome = lab.reconcile(&other);
     assert_eq!((outcome.changed, outcome.repaired), (2, 0), "{outcome:?}");

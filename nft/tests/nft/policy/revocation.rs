@@ -7,7 +7,7 @@ use caps::{CapSet, Capability::CAP_NET_ADMIN};
 use tweed_core::family::Family;
 use tweed_nft::Table as _;
 use tweed_planner::policy::desired::Desired;
-use tweed_planner::policy::desired::Direction::In;
+use tweed_planner::policy::verdicts::Direction::In;
 
 use super::delta::delta;
 use super::lab::{FAMILIES, Fate::*, Lab, arrives, ruleset, udp_pair};

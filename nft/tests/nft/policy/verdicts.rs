@@ -1,8 +1,9 @@
 //! What a plan allows passes, and nothing else does.
 
 use tweed_core::family::Family;
-use tweed_planner::policy::desired::Direction::{In, Out};
-use tweed_planner::policy::desired::{Desired, SELF, UNKNOWN};
+use tweed_planner::policy::desired::Desired;
+use tweed_planner::policy::verdicts::Direction::{In, Out};
+use tweed_planner::policy::verdicts::{SELF, UNKNOWN};
 
 use super::lab::{FAMILIES, Fate::*, Lab};
 use super::plan::{Plan, TCP, UDP, identity, profile, range_profile};
@@ -203,7 +204,7 @@ fn a_pod_to_itself_has_an_identity_of_its_own() {
         plan = plan.pair(direction, &[lab.a.v4, lab.b.v4], SELF, profile(0));
     }
     let mut plan = plan.open(profile(0));
-    plan.0.selves = [lab.a.v4].into();
+    plan.0.verdicts.selves = [lab.a.v4].into();
     lab.reconcile(&plan.0);
     let itself = "203.0.113.1".parse().unwrap();
     assert_eq!(lab.ping(&lab.a, itself, 56), Passed);

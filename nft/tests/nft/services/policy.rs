@@ -2,7 +2,8 @@
 
 use tweed_core::family::Family;
 use tweed_nft::{Outcome, Table as _};
-use tweed_planner::policy::desired::{Desired as Policies, Direction};
+use tweed_planner::policy::desired::Desired as Policies;
+use tweed_planner::policy::verdicts::Direction;
 use tweed_planner::services::desired::Target;
 
 use super::lab::{Answer, FAMILIES, Lab, NEIGHBOUR, POD, SERVICE, Servers, WORLD};

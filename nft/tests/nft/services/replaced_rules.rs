@@ -160,7 +160,7 @@ fn rules_that_come_while_others_change_their_own_do_not_cost_the_sets() {
     lab.0.restart_with(&nft_beside_others(folder.path()));
     let pods = FAMILIES.map(|family| POD.of(family));
     let policies = PolicyPlan::new(&pods).0;
-    let judged = policies.judged.len();
+    let judged = policies.verdicts.judged.len();
     let with_policy = move |table: &mut Tables| {
         let policy = table.police(&policies, false).unwrap();
         (policy, table.serve(&with_affinity.0, false).unwrap())

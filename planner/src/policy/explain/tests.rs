@@ -184,8 +184,14 @@ fn packet_dropped(
 #[test]
 fn a_flow_that_no_rule_allows_names_the_policy_and_what_the_kernel_holds() {
     let planner = planner(vec![only_api()]);
-    let identity = planner.desired().identity(address(DB), address(WEB));
-    let of_web = planner.desired().identity(address(WEB), address(DB));
+    let identity = planner
+        .desired()
+        .verdicts
+        .identity(address(DB), address(WEB));
+    let of_web = planner
+        .desired()
+        .verdicts
+        .identity(address(WEB), address(DB));
     let expected = format!(
         "\
 shop/web → shop/db, TCP port 5432, as node n1 knows it

@@ -8,9 +8,9 @@ use tweed_core::object::{Event, Object as _};
 use super::fixture::*;
 use super::world::World;
 use crate::fixture::NodeFixture as _;
-use crate::policy::evaluator::Endpoint;
+use crate::policy::evaluate::Endpoint;
 use crate::policy::flow::ExplainError;
-use crate::policy::pods::PodScope;
+use crate::policy::model::pods::PodScope;
 use crate::policy::who::Who;
 
 /// Only pods with `app=client` reach `web`; besides the Node of `client` there is a third one.
@@ -109,7 +109,7 @@ fn the_addresses_of_a_node_s_pods_come_and_go_with_its_pod_cidrs() {
         let new = cidr.map(|cidr| node("fourth", cidr));
         world.cluster.nodes.extend(new);
         world.set_nodes();
-        let changed = delta(&mut world.planner).identities;
+        let changed = delta(&mut world.planner).verdicts.identities;
         let touched = changed.added.keys().chain(changed.removed.keys());
         assert!(!touched.clone().any(|one| *one == address("10.0.1.2")));
         assert!(reaches(&world, "10.0.1.2", 80));

@@ -10,11 +10,11 @@ use tweed_core::object::network_policy::{Peer, PortMatch};
 use tweed_core::object::{Event, Loss, Object};
 
 use crate::policy::PolicyKinds;
-use crate::policy::desired::Direction;
-use crate::policy::local::LocalPods;
+use crate::policy::model::local::LocalPods;
+use crate::policy::model::pods::PodScope;
+use crate::policy::model::wants::{Peers, Wants};
 use crate::policy::planner::{PolicyPlanner, Step};
-use crate::policy::pods::PodScope;
-use crate::policy::wants::{Peers, Wants};
+use crate::policy::verdicts::Direction;
 
 #[test]
 fn without_a_policy_nothing_is_wanted_and_nothing_watched() {
@@ -28,7 +28,7 @@ fn without_a_policy_nothing_is_wanted_and_nothing_watched() {
         planner.apply_cluster_network_policies(event);
     }
     assert_eq!(planner.plan(), Step::Full);
-    assert!(!planner.desired().active);
+    assert!(!planner.desired().verdicts.active);
     assert_eq!(planner.wants(), Wants::default());
     assert_eq!(planner.plan(), Step::Unchanged);
 }
@@ -37,7 +37,7 @@ fn without_a_policy_nothing_is_wanted_and_nothing_watched() {
 fn the_last_policy_that_goes_takes_everything_with_it() {
     let policy = allow("one", vec![pods(&[])], Vec::new());
     let mut world = world(vec![policy.clone()]);
-    assert!(world.planner.desired().active);
+    assert!(world.planner.desired().verdicts.active);
     world
         .planner
         .apply_network_policies(Event::Delete(policy.key()));
@@ -124,7 +124,7 @@ fn a_policy_that_waits_for_a_list_refuses_nothing_that_only_the_list_can_refuse(
     assert_eq!(sizes(world.planner.desired()), sizes(&kept));
 
     list_clients(&mut world);
-    assert!(delta(&mut world.planner).takes_away);
+    assert!(delta(&mut world.planner).verdicts.takes_away);
     assert_eq!(world.planner.held(), [""; 0]);
     assert!(reaches(&world, "10.0.1.2", 80) && !reaches(&world, "203.0.113.1", 80));
 }
@@ -169,7 +169,7 @@ fn the_rules_before_decide_by_their_own_lists_while_a_policy_waits() {
             .planner
             .apply_pods(&PodScope::Namespace("b".into()), event);
     }
-    assert!(delta(&mut world.planner).takes_away);
+    assert!(delta(&mut world.planner).verdicts.takes_away);
     assert!(!reaches(&world, "10.0.1.3", 80));
     assert!(world.planner.wants().kept.is_empty());
 }
@@ -193,7 +193,7 @@ fn what_a_waiting_policy_does_not_select_goes_on() {
     let mut deny = allow("deny", vec![block("192.0.2.0/24", &[])], Vec::new());
     deny.pod_selector = selector(&[("app", "db")]);
     world.planner.apply_network_policies(Event::Apply(deny));
-    let added = delta(&mut world.planner).judged.added;
+    let added = delta(&mut world.planner).verdicts.judged.added;
     // The new pod that the waiting policy selects is not judged.
     assert_eq!(added.into_keys().collect::<Vec<_>>(), [address("10.0.0.3")]);
     let reaches_db = |from: &str| {
@@ -211,7 +211,7 @@ fn what_a_waiting_policy_does_not_select_goes_on() {
     assert_eq!(not_known("10.0.0.4").as_deref(), Some(waits));
     assert_eq!(not_known("10.0.0.3"), None);
     list_clients(&mut world);
-    let added = delta(&mut world.planner).judged.added;
+    let added = delta(&mut world.planner).verdicts.judged.added;
     assert_eq!(added.into_keys().collect::<Vec<_>>(), [address("10.0.0.4")]);
 }
 
@@ -257,7 +257,7 @@ fn without_cluster_policies(kept: PolicyKinds) -> PolicyPlanner {
 fn a_kind_that_cannot_be_read_does_not_hold_the_other_back() {
     let mut planner = without_cluster_policies(PolicyKinds::default());
     assert_eq!(planner.plan(), Step::Full);
-    assert!(planner.desired().active);
+    assert!(planner.desired().verdicts.active);
     assert!(planner.knows_policies());
     // Once it can be read it counts.
     for event in [Event::Init, Event::InitDone, Event::Restored] {
@@ -338,14 +338,14 @@ fn a_peer_pod_is_one_element_and_adding_one_takes_nothing_away() {
         .planner
         .apply_pods(&PodScope::All, Event::Apply(second.clone()));
     let comes = delta(&mut world.planner);
-    assert_eq!(comes.identities.len(), 1);
-    assert!(comes.pairs.ingress.is_empty() && !comes.takes_away);
+    assert_eq!(comes.verdicts.identities.len(), 1);
+    assert!(comes.verdicts.pairs.ingress.is_empty() && !comes.verdicts.takes_away);
     world
         .planner
         .apply_pods(&PodScope::All, Event::Delete(second.key()));
     let goes = delta(&mut world.planner);
-    assert_eq!(goes.identities.len(), 1);
-    assert!(goes.pairs.ingress.is_empty() && goes.takes_away);
+    assert_eq!(goes.verdicts.identities.len(), 1);
+    assert!(goes.verdicts.pairs.ingress.is_empty() && goes.verdicts.takes_away);
 }
 
 #[test]
@@ -361,13 +361,13 @@ fn another_allowing_policy_takes_nothing_away_and_a_narrower_one_does() {
         vec![tcp(PortMatch::Range(1, 9))],
     );
     world.planner.apply_network_policies(Event::Apply(more));
-    assert!(!delta(&mut world.planner).takes_away);
+    assert!(!delta(&mut world.planner).verdicts.takes_away);
     let less = allow(
         "one",
         vec![pods(&[("app", "client")])],
         vec![tcp(PortMatch::Range(1, 99))],
     );
     world.planner.apply_network_policies(Event::Apply(less));
-    assert!(delta(&mut world.planner).takes_away);
+    assert!(delta(&mut world.planner).verdicts.takes_away);
     assert!(reaches(&world, "10.0.1.2", 99) && !reaches(&world, "10.0.1.2", 100));
 }

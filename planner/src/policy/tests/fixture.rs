@@ -11,10 +11,11 @@ use tweed_core::object::selector::LabelSelector;
 
 use super::walk::{Flow, passes};
 use super::world::{World, labels};
-use crate::policy::desired::{Delta, Direction};
-use crate::policy::evaluator::Cluster;
-use crate::policy::local::LocalPods;
+use crate::policy::desired::Delta;
+use crate::policy::evaluate::Cluster;
+use crate::policy::model::local::LocalPods;
 use crate::policy::planner::{PolicyPlanner, Step};
+use crate::policy::verdicts::Direction;
 
 pub const TCP: u8 = 6;
 

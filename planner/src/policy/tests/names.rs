@@ -9,9 +9,9 @@ use tweed_core::object::{Event, Object};
 use super::fixture::*;
 use super::walk::{Flow, passes};
 use super::world::World;
-use crate::policy::desired::Direction;
-use crate::policy::pods::PodScope;
-use crate::policy::wants::Peers;
+use crate::policy::model::pods::PodScope;
+use crate::policy::model::wants::Peers;
+use crate::policy::verdicts::Direction;
 
 const UDP: u8 = 17;
 

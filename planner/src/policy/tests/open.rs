@@ -11,10 +11,10 @@ use tweed_core::object::pod::Pod;
 use tweed_core::object::selector::LabelSelector;
 
 use super::walk::{Flow, passes};
-use crate::policy::desired::Direction;
-use crate::policy::local::{LocalPod, LocalPods};
+use crate::policy::model::local::{LocalPod, LocalPods};
+use crate::policy::model::pods::PodScope;
 use crate::policy::planner::{PolicyPlanner, Step};
-use crate::policy::pods::PodScope;
+use crate::policy::verdicts::Direction;
 
 const OLD: &str = "10.0.0.2";
 const NEW: &str = "10.0.0.3";
@@ -102,14 +102,14 @@ fn pod(address: &str, node: &str) -> Pod {
 /// Whether a connection to this address passes in its own direction.
 fn is_open(planner: &PolicyPlanner, to: &str) -> bool {
     let desired = planner.desired();
-    assert!(desired.active);
+    assert!(desired.verdicts.active);
     let flow = Flow {
         from: ip(OTHER),
         to: ip(to),
         protocol: 6,
         port: 80,
     };
-    desired.judged.contains(&flow.to) && passes(desired, Direction::In, flow)
+    desired.verdicts.judged.contains(&flow.to) && passes(desired, Direction::In, flow)
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn with_the_first_policy_new_pods_are_isolated_before_anything_is_listed() {
     let Step::Delta(delta) = planner.plan() else {
         panic!("no plan was made");
     };
-    assert!(!delta.takes_away);
+    assert!(!delta.verdicts.takes_away);
     assert!(!planner.holds_all());
     assert!(is_open(&planner, OLD));
     assert!(!is_open(&planner, NEW));
@@ -144,9 +144,9 @@ fn with_the_first_policy_new_pods_are_isolated_before_anything_is_listed() {
         panic!("no plan was made");
     };
     // Nobody has the address of the other end.
-    assert!(delta.takes_away);
+    assert!(delta.verdicts.takes_away);
     assert!(!is_open(&planner, OLD) && !is_open(&planner, NEW));
-    assert!(planner.desired().judged.contains(&ip(NEW)));
+    assert!(planner.desired().verdicts.judged.contains(&ip(NEW)));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn an_address_that_goes_to_another_pod_before_anything_is_listed_is_isolated() {
     set_records(&mut planner, &[OLD]);
     assert_eq!(planner.plan(), Step::Full);
     assert!(
-        !planner.desired().judged.contains(&ip(NEW)),
+        !planner.desired().verdicts.judged.contains(&ip(NEW)),
         "its pod is gone"
     );
     let mut local = LocalPods {
@@ -170,7 +170,7 @@ fn an_address_that_goes_to_another_pod_before_anything_is_listed_is_isolated() {
         panic!("the address is not taken back");
     };
     // Flows of the pod before are judged once more.
-    assert!(delta.takes_away);
+    assert!(delta.verdicts.takes_away);
     assert!(!is_open(&planner, OLD));
     // The node's own addresses are no pods, also those that come later.
     local.own.insert(ip("10.0.0.1"));
@@ -178,7 +178,7 @@ fn an_address_that_goes_to_another_pod_before_anything_is_listed_is_isolated() {
     let Step::Delta(delta) = planner.plan() else {
         panic!("the address is not taken up");
     };
-    assert!(!delta.takes_away);
+    assert!(!delta.verdicts.takes_away);
     assert!(is_open(&planner, "10.0.0.1") && is_open(&planner, OWN));
 }
 
@@ -190,5 +190,5 @@ fn after_an_earlier_run_the_first_plan_is_held() {
     assert!(matches!(planner.plan(), Step::Hold(_)));
     list_own(&mut planner, &[OLD]);
     assert!(matches!(planner.plan(), Step::Hold(_)));
-    assert!(!planner.desired().active);
+    assert!(!planner.desired().verdicts.active);
 }

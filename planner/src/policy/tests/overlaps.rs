@@ -11,9 +11,9 @@ use tweed_core::problem::ProblemKind;
 use super::fixture::{TCP, address, allow, block, pod, pods, reaches, records, tcp, world};
 use super::world::World;
 use crate::policy::desired::Desired;
-use crate::policy::evaluator::{Decision, Endpoint};
+use crate::policy::evaluate::{Decision, Endpoint};
+use crate::policy::model::pods::PodScope;
 use crate::policy::planner::Step;
-use crate::policy::pods::PodScope;
 
 const WEB: &str = "app";
 
@@ -34,8 +34,8 @@ fn all_but_one(name: &str, rules: u16) -> NetworkPolicy {
 }
 
 fn elements(desired: &Desired) -> usize {
-    let pairs = desired.pairs.ingress.len() + desired.pairs.egress.len();
-    desired.networks.len() + pairs + desired.exact.len() + desired.ranges.len()
+    let pairs = desired.verdicts.pairs.ingress.len() + desired.verdicts.pairs.egress.len();
+    desired.verdicts.networks.len() + pairs + desired.ports.exact.len() + desired.ports.ranges.len()
 }
 
 pub fn apply(world: &mut World, policy: NetworkPolicy) {
@@ -114,7 +114,7 @@ pub fn of_neighbour(peers: Vec<Peer>) -> NetworkPolicy {
 
 /// What has lost its networks.
 pub fn refused(world: &World) -> Vec<String> {
-    let without = world.planner.compiled.without_networks();
+    let without = world.planner.model.without_networks();
     without.iter().map(ToString::to_string).collect()
 }
 
@@ -124,7 +124,7 @@ pub fn refused(world: &World) -> Vec<String> {
 fn a_namespace_bears_what_its_own_policies_cost() {
     const MAX: usize = 2_000;
     let mut world = two_namespaces();
-    world.planner.compiled.limit_cost(MAX, 10 * MAX);
+    world.planner.model.limit_cost(MAX, 10 * MAX);
     world.planner.plan();
     let wide = vec![block("0.0.0.0/0", &["10.0.0.0/8"])];
     let events = [of_neighbour(wide)]
@@ -164,7 +164,7 @@ fn a_namespace_bears_what_its_own_policies_cost() {
 #[test]
 fn a_list_from_elsewhere_costs_what_it_says() {
     let mut world = two_namespaces();
-    world.planner.compiled.limit_cost(1_000, 1_000);
+    world.planner.model.limit_cost(1_000, 1_000);
     world.planner.plan();
     // As published by a vendor: thousands of networks in a rule, which all have one identity.
     let networks = (0..5_000).map(|n| format!("198.{}.{}.0/25", n >> 8, n & 0xff));
@@ -192,7 +192,7 @@ fn networks_of_the_other_family_are_limited_too() {
     };
     apply(&mut world, policy);
     assert_eq!(refused(&world), ["NetworkPolicy a/six"]);
-    assert!(world.planner.desired().networks.is_empty());
+    assert!(world.planner.desired().verdicts.networks.is_empty());
 }
 
 /// Each address then has all ports of the rule for everybody, and its own.

@@ -11,13 +11,13 @@ use tweed_core::object::selector::LabelSelector;
 use super::fixture::{address, allow, block, pod, records, tcp};
 use super::overlaps::{apply, of_neighbour, refused, two_namespaces};
 use super::world::World;
-use crate::policy::pods::PodScope;
+use crate::policy::model::pods::PodScope;
 
 /// Two namespaces that each stay within their limit.
 #[test]
 fn what_namespaces_cost_together_is_limited_and_the_most_costly_bears_it() {
     let mut world = two_namespaces();
-    world.planner.compiled.limit_cost(50_000, 20_000);
+    world.planner.model.limit_cost(50_000, 20_000);
     world.planner.plan();
     let wide = |number: u16| block("0.0.0.0/0", &[&format!("203.0.113.{number}/32")]);
     let rule = |number| Rule {
@@ -66,7 +66,7 @@ fn ports(of: NetworkPolicy, count: u16) -> NetworkPolicy {
 #[test]
 fn ports_of_all_namespaces_are_limited_together() {
     let mut world = two_namespaces();
-    world.planner.compiled.limit_cost(50_000, 50_000);
+    world.planner.model.limit_cost(50_000, 50_000);
     let of_a = |count| ports(allow("ports", Vec::new(), Vec::new()), count);
     apply(&mut world, of_a(200));
     apply(&mut world, ports(of_neighbour(Vec::new()), 250));
@@ -84,7 +84,7 @@ fn ports_of_all_namespaces_are_limited_together() {
 #[test]
 fn what_a_namespace_keeps_counts_beside_what_another_one_needs() {
     let mut world = two_namespaces();
-    world.planner.compiled.limit_cost(60_000, 50_000);
+    world.planner.model.limit_cost(60_000, 50_000);
     let small = NetworkPolicy {
         name: "small".into(),
         ..ports(of_neighbour(Vec::new()), 60)
@@ -109,7 +109,7 @@ fn what_a_namespace_keeps_counts_beside_what_another_one_needs() {
 #[test]
 fn a_pod_with_policies_of_its_own_counts() {
     let mut world = two_namespaces();
-    world.planner.compiled.limit_cost(60_000, 50_000);
+    world.planner.model.limit_cost(60_000, 50_000);
     apply(
         &mut world,
         ports(allow("ports", Vec::new(), Vec::new()), 249),
@@ -166,7 +166,7 @@ fn selecting(label: &str, value: &str, policy: NetworkPolicy) -> NetworkPolicy {
 #[test]
 fn which_policies_meet_on_a_pod_counts() {
     let mut world = two_namespaces();
-    world.planner.compiled.limit_cost(60_000, 15_000);
+    world.planner.model.limit_cost(60_000, 15_000);
     let of_b = |count| ports(of_neighbour(Vec::new()), count);
     let mut many = of_b(200);
     many.ingress = many.ingress.split_off(100);
@@ -188,7 +188,7 @@ fn which_policies_meet_on_a_pod_counts() {
 #[test]
 fn networks_of_the_cluster_cost_a_namespace_nothing() {
     let mut world = two_namespaces();
-    world.planner.compiled.limit_cost(500, 1_000);
+    world.planner.model.limit_cost(500, 1_000);
     let port = |number: u16| PortMatch::Range(2 * number, 2 * number);
     let rule = |number: u16| cluster::Rule {
         action: "Accept".into(),

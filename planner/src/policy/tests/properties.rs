@@ -7,9 +7,10 @@ use proptest::prelude::*;
 use super::walk::{Flow, applied, passes};
 use super::world::World;
 use crate::dice::Dice;
-use crate::policy::desired::{DIRECTIONS, Desired, Direction, Number};
-use crate::policy::evaluator::Verdict;
+use crate::policy::desired::{Desired, Number};
+use crate::policy::evaluate::Verdict;
 use crate::policy::planner::Step;
+use crate::policy::verdicts::{DIRECTIONS, Direction};
 
 /// A random packet between a local pod and anybody, with the direction of that pod.
 pub fn flow(world: &World, dice: &mut Dice) -> Option<(Direction, Flow)> {
@@ -90,7 +91,7 @@ pub fn follows(
     match step {
         Step::Hold(why) => panic!("holds: {why:?}"),
         Step::Unchanged => prop_assert_eq!(old, new),
-        Step::Full => prop_assert!(!old.active || !new.active),
+        Step::Full => prop_assert!(!old.verdicts.active || !new.verdicts.active),
         Step::Delta(delta) => {
             prop_assert_eq!(&applied(&delta, old), new);
             prop_assert!(profiles_stay(old, new), "{delta:#?}");
@@ -99,7 +100,7 @@ pub fn follows(
             };
             let lost = flows.iter().find(lost);
             prop_assert!(
-                delta.takes_away || lost.is_none(),
+                delta.verdicts.takes_away || lost.is_none(),
                 "{:?}: {:#?}",
                 lost,
                 delta
@@ -111,14 +112,14 @@ pub fn follows(
 
 /// What the elements of each profile, and of each range profile, say.
 fn profiles(desired: &Desired) -> BTreeMap<Number, BTreeSet<[u32; 3]>> {
-    let open = desired.open.iter().map(|number| (*number, [0; 3]));
-    let exact = desired.exact.iter();
+    let open = desired.ports.open.iter().map(|number| (*number, [0; 3]));
+    let exact = desired.ports.exact.iter();
     let exact =
         exact.map(|(number, protocol, port)| (*number, [1, (*protocol).into(), (*port).into()]));
-    let of_protocols = desired.range_profiles.iter();
+    let of_protocols = desired.ports.range_profiles.iter();
     let of_protocols =
         of_protocols.map(|((number, protocol), of)| (*number, [2, (*protocol).into(), *of]));
-    let ranges = desired.ranges.iter();
+    let ranges = desired.ports.ranges.iter();
     let ranges = ranges.map(|range| (range.profile, [3, range.first.into(), range.last.into()]));
     let mut profiles: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for (number, says) in open.chain(exact).chain(of_protocols).chain(ranges) {
@@ -131,9 +132,12 @@ fn profiles(desired: &Desired) -> BTreeMap<Number, BTreeSet<[u32; 3]>> {
 /// that something leads to mean anything: large changes are written in parts that rely on it.
 fn profiles_stay(old: &Desired, new: &Desired) -> bool {
     let is_used = |desired: &Desired| {
-        let pairs = [&desired.pairs.ingress, &desired.pairs.egress];
+        let pairs = [
+            &desired.verdicts.pairs.ingress,
+            &desired.verdicts.pairs.egress,
+        ];
         let pairs = pairs.into_iter().flat_map(|pairs| pairs.values());
-        let used: BTreeSet<&Number> = pairs.chain(desired.range_profiles.values()).collect();
+        let used: BTreeSet<&Number> = pairs.chain(desired.ports.range_profiles.values()).collect();
         profiles(desired).keys().all(|number| used.contains(number))
     };
     let [before, after] = [old, new].map(profiles);
@@ -144,17 +148,17 @@ fn profiles_stay(old: &Desired, new: &Desired) -> bool {
 /// How many elements there are of each sort.
 pub fn sizes(desired: &Desired) -> [usize; 11] {
     [
-        desired.judged.len(),
-        desired.policed.ingress.len() + desired.policed.egress.len(),
-        desired.selves.len(),
-        desired.identities.len(),
-        desired.networks.len(),
-        desired.pairs.ingress.len(),
-        desired.pairs.egress.len(),
-        desired.open.len(),
-        desired.exact.len(),
-        desired.range_profiles.len(),
-        desired.ranges.len(),
+        desired.verdicts.judged.len(),
+        desired.verdicts.policed.ingress.len() + desired.verdicts.policed.egress.len(),
+        desired.verdicts.selves.len(),
+        desired.verdicts.identities.len(),
+        desired.verdicts.networks.len(),
+        desired.verdicts.pairs.ingress.len(),
+        desired.verdicts.pairs.egress.len(),
+        desired.ports.open.len(),
+        desired.ports.exact.len(),
+        desired.ports.range_profiles.len(),
+        desired.ports.ranges.len(),
     ]
 }
 
@@ -163,7 +167,7 @@ fn limited(dice: &mut Dice) -> (World, [usize; 2]) {
     let mut world = World::random(dice);
     let max = *dice.pick(&[usize::MAX, 0, 3, 12, 40]);
     let joint = *dice.pick(&[max, max.saturating_mul(2), max / 2, 60]);
-    world.planner.compiled.limit_cost(max, joint);
+    world.planner.model.limit_cost(max, joint);
     (world, [max, joint])
 }
 
@@ -195,7 +199,7 @@ proptest! {
             agrees_with_the_evaluator(&world, &mut dice, 60);
         }
         let mut fresh = World::new(world.cluster.clone());
-        fresh.planner.compiled.limit_cost(own, joint);
+        fresh.planner.model.limit_cost(own, joint);
         fresh.planner.plan();
         prop_assert_eq!(sizes(world.planner.desired()), sizes(fresh.planner.desired()));
     }

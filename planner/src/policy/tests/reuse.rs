@@ -5,7 +5,7 @@ use tweed_core::object::{Event, Object};
 
 use super::fixture::*;
 use super::world::World;
-use crate::policy::pods::PodScope;
+use crate::policy::model::pods::PodScope;
 
 #[test]
 fn an_address_that_gets_another_pod_while_a_policy_waits_is_isolated() {
@@ -27,10 +27,10 @@ fn an_address_that_gets_another_pod_while_a_policy_waits_is_isolated() {
     let again = [("10.0.0.2", "database"), ("10.0.0.3", "replica")];
     world.planner.set_local(records(&again));
     let withdrawn = delta(&mut world.planner);
-    assert!(withdrawn.takes_away);
-    let removed: Vec<_> = withdrawn.judged.removed.into_keys().collect();
+    assert!(withdrawn.verdicts.takes_away);
+    let removed: Vec<_> = withdrawn.verdicts.judged.removed.into_keys().collect();
     assert_eq!(removed, [address("10.0.0.2")]);
-    let judged = |world: &World| world.planner.desired().judged.clone();
+    let judged = |world: &World| world.planner.desired().verdicts.judged.clone();
     assert_eq!(judged(&world), [address("10.0.0.3")].into());
 
     let database = pod("database", "me", "10.0.0.2", &[("app", "web")]);
@@ -43,7 +43,7 @@ fn an_address_that_gets_another_pod_while_a_policy_waits_is_isolated() {
     for event in [Event::Init, Event::InitDone] {
         world.planner.apply_pods(&scope, event);
     }
-    let added = delta(&mut world.planner).judged.added;
+    let added = delta(&mut world.planner).verdicts.judged.added;
     assert!(added.contains_key(&address("10.0.0.2")));
 }
 
@@ -64,7 +64,7 @@ fn a_replica_that_gets_the_address_of_the_one_before_while_a_policy_waits_is_iso
     world.planner.apply_pods(&own, Event::Apply(replica));
     world.planner.plan();
     world.planner.set_local(records(&[("10.0.0.2", "replica")]));
-    assert!(delta(&mut world.planner).takes_away);
+    assert!(delta(&mut world.planner).verdicts.takes_away);
     assert!(!reaches(&world, "203.0.113.1", 80));
     assert!(world.planner.not_known(address("10.0.0.2")).is_some());
 
@@ -128,7 +128,7 @@ fn a_record_with_the_name_of_a_pod_on_the_hosts_network_is_isolated() {
         let event = Event::Apply(web.clone());
         world.planner.apply_pods(&scope, event);
     }
-    let removed = delta(&mut world.planner).judged.removed;
+    let removed = delta(&mut world.planner).verdicts.judged.removed;
     assert!(removed.contains_key(&address("10.0.0.2")));
 }
 

@@ -11,10 +11,10 @@ use tweed_core::problem::ProblemKind;
 
 use super::world::{World, labels};
 use crate::policy::Step;
-use crate::policy::evaluator::{Decision, Endpoint, Verdict};
-use crate::policy::local::{LocalPod, LocalPods};
+use crate::policy::evaluate::{Decision, Endpoint, Verdict};
+use crate::policy::model::local::{LocalPod, LocalPods};
+use crate::policy::model::pods::PodScope;
 use crate::policy::planner::PolicyPlanner;
-use crate::policy::pods::PodScope;
 
 #[test]
 fn row_4_named_ports_are_those_of_the_destination_and_follow_it() {
@@ -72,7 +72,7 @@ fn row_5_an_address_used_again_is_the_newer_pods() {
     world
         .planner
         .apply_pods(&PodScope::All, Event::Apply(finished));
-    assert!(delta(&mut world.planner).takes_away);
+    assert!(delta(&mut world.planner).verdicts.takes_away);
     assert!(!reaches(&world, "10.0.1.9", 1));
 }
 
@@ -92,7 +92,7 @@ fn row_8_ten_thousand_overlapping_cidrs_become_disjoint_networks() {
             vec![tcp(PortMatch::Range(2, 2))],
         ),
     ]);
-    let spans: Vec<_> = world.planner.desired().networks.keys().collect();
+    let spans: Vec<_> = world.planner.desired().verdicts.networks.keys().collect();
     assert!(spans.windows(2).all(|two| two[0].last < two[1].first));
     assert!(
         reaches(&world, "10.7.7.7", 1),
@@ -114,7 +114,7 @@ fn row_9_a_policy_of_sctp_only_isolates_tcp() {
     };
     let world = world(vec![allow("one", Vec::new(), vec![sctp])]);
     assert!(!reaches(&world, "10.0.1.2", 80));
-    assert_eq!(world.planner.desired().exact.len(), 1);
+    assert_eq!(world.planner.desired().ports.exact.len(), 1);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn row_10_a_namespace_label_judges_all_its_pods_anew() {
     namespace.labels = labels(&[("trusted", "yes")]);
     world.planner.apply_namespaces(Event::Apply(namespace));
     // One delta is one transaction.
-    assert!(!delta(&mut world.planner).takes_away);
+    assert!(!delta(&mut world.planner).verdicts.takes_away);
     assert_eq!(reach(&world), [true; 50]);
     assert_eq!(world.planner.plan(), Step::Unchanged);
 }
@@ -196,18 +196,22 @@ fn row_8_exceptions_of_a_nodes_address_come_go_and_follow_the_node() {
         world.planner.apply_network_policies(Event::Apply(policy));
         delta(&mut world.planner)
     };
-    assert!(apply(&mut world, everybody(&["192.0.2.0/24"])).takes_away);
+    assert!(
+        apply(&mut world, everybody(&["192.0.2.0/24"]))
+            .verdicts
+            .takes_away
+    );
     assert!(!reaches(&world, "10.0.1.0", 1));
     assert_eq!(world.planner.plan(), Step::Unchanged);
 
     world.cluster.nodes[0].addresses[0].address = "198.51.100.2".into();
     world.set_nodes();
-    assert!(!delta(&mut world.planner).takes_away);
+    assert!(!delta(&mut world.planner).verdicts.takes_away);
     assert!(reaches(&world, "10.0.1.0", 1), "the Node has moved");
 
     apply(&mut world, everybody(&["198.51.100.2/32"]));
     assert!(!reaches(&world, "10.0.1.0", 1));
-    assert!(!apply(&mut world, everybody(&[])).takes_away);
+    assert!(!apply(&mut world, everybody(&[])).verdicts.takes_away);
     assert!(reaches(&world, "10.0.1.0", 1));
 }
 
@@ -273,7 +277,7 @@ fn a_pod_to_itself_is_judged_by_cluster_policies_only() {
             }],
             ..ClusterNetworkPolicy::default()
         }));
-    assert!(delta(&mut world.planner).takes_away);
+    assert!(delta(&mut world.planner).verdicts.takes_away);
     assert!(!reaches(&world, "10.0.0.2", 80));
 }
 
@@ -298,11 +302,12 @@ fn a_pod_that_is_not_known_yet_is_isolated_and_why_says_so() {
     for scope in [PodScope::Own, PodScope::All] {
         world.planner.apply_pods(&scope, Event::Delete(web.key()));
     }
-    assert!(delta(&mut world.planner).takes_away);
+    assert!(delta(&mut world.planner).verdicts.takes_away);
     assert!(
         !world
             .planner
             .desired()
+            .verdicts
             .judged
             .contains(&address("10.0.0.2"))
     );
@@ -316,7 +321,13 @@ fn a_pod_that_is_not_known_yet_is_isolated_and_why_says_so() {
 fn a_pod_is_not_judged_by_the_labels_of_an_earlier_one_of_its_name() {
     let mut world = world(vec![allow("one", Vec::new(), Vec::new())]);
     let mut web = world.cluster.pods[0].clone();
-    let judged = |planner: &PolicyPlanner| planner.desired().judged.contains(&address("10.0.0.2"));
+    let judged = |planner: &PolicyPlanner| {
+        planner
+            .desired()
+            .verdicts
+            .judged
+            .contains(&address("10.0.0.2"))
+    };
     for (in_api, mirror, in_record, is_judged) in [
         ("old", None, Some("old"), true),
         ("old", None, Some("new"), false),
@@ -370,9 +381,15 @@ fn row_17_a_new_pod_that_policies_are_about_takes_nothing_away() {
     }
     world.planner.set_local(records(&both));
     let comes = delta(&mut world.planner);
-    assert!(comes.judged.added.contains_key(&address("10.0.0.3")));
-    assert!(!comes.policed.ingress.added.is_empty());
-    assert!(!comes.takes_away);
+    assert!(
+        comes
+            .verdicts
+            .judged
+            .added
+            .contains_key(&address("10.0.0.3"))
+    );
+    assert!(!comes.verdicts.policed.ingress.added.is_empty());
+    assert!(!comes.verdicts.takes_away);
     // With it goes all that it had.
     world.planner.set_local(records(&both[..1]));
     for scope in &scopes {
@@ -380,6 +397,6 @@ fn row_17_a_new_pod_that_policies_are_about_takes_nothing_away() {
         world.planner.apply_pods(scope, event);
     }
     let goes = delta(&mut world.planner);
-    assert_eq!(goes.selves.removed.len(), 1);
-    assert_eq!(world.planner.desired().selves.len(), 1);
+    assert_eq!(goes.verdicts.selves.removed.len(), 1);
+    assert_eq!(world.planner.desired().verdicts.selves.len(), 1);
 }

@@ -13,12 +13,12 @@ use super::properties::{flow, follows, sizes};
 use super::walk::{Flow, passes};
 use super::world::{World, labels};
 use crate::dice::Dice;
-use crate::policy::desired::{DIRECTIONS, Direction};
-use crate::policy::evaluator::{Cluster, Verdict};
-use crate::policy::local::LocalPod;
+use crate::policy::evaluate::{Cluster, Verdict};
+use crate::policy::model::local::LocalPod;
+use crate::policy::model::pods::PodScope;
+use crate::policy::model::wants::Peers;
 use crate::policy::planner::{PolicyPlanner, Step};
-use crate::policy::pods::PodScope;
-use crate::policy::wants::Peers;
+use crate::policy::verdicts::{DIRECTIONS, Direction};
 
 /// A pod's direction.
 type Side = (IpAddr, Direction);
@@ -140,13 +140,13 @@ impl Late {
 
     /// The pods whose addresses are judged.
     fn judged(&self) -> BTreeMap<IpAddr, LocalPod> {
-        let judged = self.world.planner.desired().judged.iter();
+        let judged = self.world.planner.desired().verdicts.judged.iter();
         judged
             .filter_map(|address| Some((*address, self.pod(*address)?.clone())))
             .collect()
     }
 
-    /// Holds one packet against the rules at the head of `compiled/waiting.rs`.
+    /// Holds one packet against the rules at the head of `model/waiting.rs`.
     fn check(&self, direction: Direction, flow: Flow, was_judged: &BTreeMap<IpAddr, LocalPod>) {
         let (local, other) = match direction {
             Direction::In => (flow.to, flow.from),
@@ -165,11 +165,11 @@ impl Late {
         };
         let waits = DIRECTIONS.iter().any(|one| self.is_held((local, *one)));
         let is_new = was_judged.get(&local) != self.pod(local);
-        let is_judged = desired.judged.contains(&local);
-        if desired.active {
+        let is_judged = desired.verdicts.judged.contains(&local);
+        if desired.verdicts.active {
             assert_eq!(is_judged, !(waits && is_new), "{local}");
         }
-        if desired.active && !is_judged {
+        if desired.verdicts.active && !is_judged {
             return;
         }
         let about = || format!("{direction:?} {flow:?} {:?}", self.world.planner.held());
@@ -254,7 +254,7 @@ proptest! {
         for _ in 0..steps {
             let old = late.world.planner.desired().clone();
             let mut was_judged = late.judged();
-            if !old.active {
+            if !old.verdicts.active {
                 was_judged.append(&mut first);
             }
             let flows: Vec<_> = (0..60).filter_map(|_| flow(&late.world, &mut dice)).collect();
@@ -265,7 +265,7 @@ proptest! {
             let mut step = late.world.planner.plan();
             // The first plan waits for all lists.
             while late.world.planner.holds_all() {
-                prop_assert!(!late.world.planner.desired().active);
+                prop_assert!(!late.world.planner.desired().verdicts.active);
                 late.watch(&mut dice, true);
                 step = late.world.planner.plan();
             }

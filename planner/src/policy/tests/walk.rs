@@ -1,10 +1,11 @@
-//! Walks through the elements as the head of `desired.rs` says that the rules do.
+//! Walks through the elements as the heads of `model/verdicts.rs` and `table/desired.rs` say that the rules do.
 
 use std::net::IpAddr;
 
 use tweed_component::schema::Sets as _;
 
-use crate::policy::desired::{Delta, Desired, Direction, Number, SELF, UNKNOWN};
+use crate::policy::desired::{Delta, Desired, Number};
+use crate::policy::verdicts::{Direction, SELF, UNKNOWN};
 
 /// A packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,43 +22,48 @@ pub fn passes(desired: &Desired, direction: Direction, flow: Flow) -> bool {
         Direction::In => (flow.to, flow.from),
         Direction::Out => (flow.from, flow.to),
     };
-    if !desired.active {
+    if !desired.verdicts.active {
         return true;
     }
-    if !desired.judged.contains(&local) {
+    if !desired.verdicts.judged.contains(&local) {
         return false;
     }
-    if !desired.policed.get(direction).contains(&local) {
+    if !desired.verdicts.policed.get(direction).contains(&local) {
         return true;
     }
-    let identity = if local == other && desired.selves.contains(&local) {
+    let identity = if local == other && desired.verdicts.selves.contains(&local) {
         SELF
     } else {
-        let single = desired.identities.get(&other).copied();
+        let single = desired.verdicts.identities.get(&other).copied();
         single
             .or_else(|| network(desired, other))
             .unwrap_or(UNKNOWN)
     };
-    let pairs = desired.pairs.get(direction);
+    let pairs = desired.verdicts.pairs.get(direction);
     let profile = pairs.get(&(local, identity)).copied().unwrap_or(identity);
-    if desired.open.contains(&profile)
-        || desired.exact.contains(&(profile, flow.protocol, flow.port))
+    if desired.ports.open.contains(&profile)
+        || desired
+            .ports
+            .exact
+            .contains(&(profile, flow.protocol, flow.port))
     {
         return true;
     }
     let profile = desired
+        .ports
         .range_profiles
         .get(&(profile, flow.protocol))
         .copied()
         .unwrap_or(profile);
     desired
+        .ports
         .ranges
         .iter()
         .any(|range| range.profile == profile && (range.first..=range.last).contains(&flow.port))
 }
 
 fn network(desired: &Desired, address: IpAddr) -> Option<Number> {
-    let inside = desired.networks.iter().filter(|(span, _)| {
+    let inside = desired.verdicts.networks.iter().filter(|(span, _)| {
         span.first.is_ipv4() == address.is_ipv4() && (span.first..=span.last).contains(&address)
     });
     let all: Vec<Number> = inside.map(|(_, number)| *number).collect();

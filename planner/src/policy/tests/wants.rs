@@ -5,7 +5,7 @@ use tweed_core::object::Event;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::network_policy::Peer;
 
-use crate::policy::wants::Peers;
+use crate::policy::model::wants::Peers;
 
 /// Every crossing of the limit would otherwise have all pods listed again.
 #[test]

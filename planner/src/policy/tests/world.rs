@@ -14,10 +14,10 @@ use super::random::{NAMESPACES, cluster_policy, network_policy};
 use super::walk::Flow;
 use crate::dice::Dice;
 use crate::fixture::claimed;
-use crate::policy::evaluator::{Cluster, Explanation, Packet, Policies, evaluate};
-use crate::policy::local::{LocalPod, LocalPods};
+use crate::policy::evaluate::{Cluster, Explanation, Packet, Policies, evaluate};
+use crate::policy::model::local::{LocalPod, LocalPods};
+use crate::policy::model::pods::PodScope;
 use crate::policy::planner::PolicyPlanner;
-use crate::policy::pods::PodScope;
 
 /// Addresses that random packets are between.
 pub const OUTSIDE: [&str; 6] = [
@@ -196,7 +196,7 @@ impl World {
     /// the planner.
     pub fn evaluate(&self, flow: Flow) -> Explanation {
         let policies = Policies {
-            without_networks: self.planner.compiled.without_networks(),
+            without_networks: self.planner.model.without_networks(),
             ..self.cluster.policies()
         };
         let packet = Packet {

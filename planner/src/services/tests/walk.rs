@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tweed_component::schema::Sets as _;
 use tweed_core::family::Family;
 
-use crate::policy::desired::Span;
+use crate::policy::verdicts::Span;
 use crate::services::ServicePlanner;
 use crate::services::desired::{
     Delta, Desired, Endpoint, Frontend, Frontends, Holds, MAX_SLOTS, Masquerade, NodePort, Number,

@@ -9,8 +9,8 @@ use ipnetwork::IpNetwork;
 use tweed_core::attachment::PodName;
 
 use super::class::Class;
-use super::desired::PerDirection;
 use super::labels::Kind;
+use super::verdicts::PerDirection;
 
 /// The local addresses, from the store of addresses of this node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

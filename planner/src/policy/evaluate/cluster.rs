@@ -11,8 +11,8 @@ use tweed_core::object::node::Node;
 use tweed_core::object::pod::Pod;
 use tweed_core::object::selector::Labels;
 
-use crate::policy::end_addresses::EndAddresses;
-use crate::policy::uid::Uid;
+use crate::policy::model::end_addresses::EndAddresses;
+use crate::policy::model::uid::Uid;
 
 use super::{Explanation, Packet, Party, PodParty, Policies, evaluate};
 

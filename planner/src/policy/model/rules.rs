@@ -17,8 +17,8 @@ use tweed_core::object::network_policy::PortMatch;
 use tweed_core::object::selector::LabelSelector;
 use tweed_core::text::printable;
 
-use super::desired::{DIRECTIONS, PerDirection};
 use super::ports::{PortSet, RulePorts};
+use super::verdicts::{DIRECTIONS, PerDirection};
 use crate::addresses::parse_cidr;
 use crate::protocols::protocol_number;
 

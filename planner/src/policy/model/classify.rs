@@ -3,26 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Compiled, InForce, atoms};
-use crate::policy::class::{Before, Class, ClassRule};
-use crate::policy::desired::{DIRECTIONS, Direction, Number, PerDirection};
-use crate::policy::index::Index;
-use crate::policy::labels::Kind;
-use crate::policy::local::{Local, PolicyKey};
-use crate::policy::rules::{Atom, Rules, Tier};
+use super::class::{Before, Class, ClassRule};
+use super::index::Index;
+use super::labels::Kind;
+use super::local::{Local, PolicyKey};
+use super::rules::{Atom, Rules, Tier};
+use super::verdicts::{DIRECTIONS, Direction, Number, PerDirection, Verdicts};
+use super::{InForce, Model, atoms};
 
 /// The lists of peers of which pods are not known yet, with their namespaces.
 pub(super) type Unlisted = BTreeMap<Number, BTreeSet<String>>;
 
-impl Compiled {
+impl Model {
     /// Writes the rules of each local address anew that may have others.
-    pub(super) fn classify(&mut self, index: &Index) {
+    pub(super) fn classify(&mut self, index: &Index, verdicts: &Verdicts) {
         for address in &self.pending.locals {
             let Some(local) = self.locals.get_mut(address) else {
                 continue;
             };
             let pod = index.local.as_ref().and_then(|all| all.pods.get(address));
-            let is_judged = self.tables.desired.judged.contains(address);
+            let is_judged = verdicts.judged.contains(address);
             let was_judged = is_judged && self.judged_for.get(address) == pod;
             let applied = local.applied.iter();
             let policies: Vec<(&PolicyKey, &InForce)> = applied

@@ -6,48 +6,48 @@ use std::net::IpAddr;
 use tweed_core::family::Family;
 use tweed_core::keyed::{self, Entry};
 
-use super::Compiled;
+use super::Model;
+use super::class::Class;
 use super::identify::Identified;
-use crate::policy::class::Class;
-use crate::policy::desired::{DIRECTIONS, Direction, Number, SELF, Tables, UNKNOWN};
-use crate::policy::identities::Content;
-use crate::policy::local::Local;
-use crate::policy::ports::PortSet;
-use crate::policy::profiles::Profiles;
+use super::identities::Content;
+use super::local::Local;
+use super::ports::PortSet;
+use super::profiles::Profiles;
+use super::verdicts::{Changing, DIRECTIONS, Direction, Number, SELF, UNKNOWN, Verdicts};
 use crate::tables::{put, put_into};
 
-impl Compiled {
+impl Model {
     /// Brings the pairs of local addresses and identities up to date.
-    pub(super) fn pair(&mut self, identified: &Identified) {
+    pub(super) fn pair(&mut self, identified: &Identified, verdicts: &mut Changing<'_>) {
         for address in std::mem::take(&mut self.pending.gone) {
             if !self.locals.contains_key(&address) {
                 for direction in DIRECTIONS {
-                    self.clear(address, direction);
+                    self.clear(verdicts, address, direction);
                 }
             }
         }
         let locals = std::mem::take(&mut self.locals);
         for (address, local) in &locals {
             let anew = self.pending.locals.contains(address);
-            let number = self.effective(*address);
+            let number = verdicts.desired.identity_of(*address);
             let own = anew
                 || identified.addresses.contains(address)
                 || identified.touched.contains(&number);
             for direction in DIRECTIONS {
                 let Some(class) = local.classes.get(direction) else {
                     if anew {
-                        self.clear(*address, direction);
+                        self.clear(verdicts, *address, direction);
                     }
                     continue;
                 };
                 let twin = || self.twin(&locals, *address, direction, class);
                 match anew.then(twin) {
                     Some(Some(twin)) => {
-                        self.pair_as(*address, direction, twin);
-                        self.pair_some(*address, direction, class, identified);
+                        self.pair_as(verdicts, *address, direction, twin);
+                        self.pair_some(verdicts, *address, direction, class, identified);
                     }
-                    Some(None) => self.pair_all(*address, direction, class),
-                    None => self.pair_some(*address, direction, class, identified),
+                    Some(None) => self.pair_all(verdicts, *address, direction, class),
+                    None => self.pair_some(verdicts, *address, direction, class, identified),
                 }
                 if own {
                     let identity = self.identities.get(number);
@@ -55,15 +55,12 @@ impl Compiled {
                     let content = content.as_deref().cloned().unwrap_or_default();
                     let matching = class.matching(&content.sets);
                     let set = class.allowed(&matching, &content.ports, true);
-                    self.set_pair(*address, direction, SELF, &set);
+                    self.set_pair(verdicts, (*address, SELF), direction, &set);
                 }
             }
             if anew {
-                self.police(
-                    *address,
-                    local.classes.ingress.is_some(),
-                    local.classes.egress.is_some(),
-                );
+                let policed = DIRECTIONS.map(|one| local.classes.get(one).is_some());
+                police(verdicts, *address, policed);
             }
         }
         self.locals = locals;
@@ -87,22 +84,34 @@ impl Compiled {
     }
 
     /// The same identities for a local address as another one has.
-    fn pair_as(&mut self, address: IpAddr, direction: Direction, twin: IpAddr) {
-        let wanted: Vec<_> = pairs_of(&self.tables, direction, twin)
+    fn pair_as(
+        &mut self,
+        verdicts: &mut Changing<'_>,
+        address: IpAddr,
+        direction: Direction,
+        twin: IpAddr,
+    ) {
+        let wanted: Vec<_> = pairs_of(verdicts.desired, direction, twin)
             .filter(|(number, _)| *number != SELF)
             .collect();
         for (_, profile) in &wanted {
             self.profiles.use_again(*profile);
         }
-        self.replace(address, direction, wanted);
+        self.replace(verdicts, address, direction, wanted);
     }
 
     /// All identities for a local address.
-    fn pair_all(&mut self, address: IpAddr, direction: Direction, class: &Class) {
+    fn pair_all(
+        &mut self,
+        verdicts: &mut Changing<'_>,
+        address: IpAddr,
+        direction: Direction,
+        class: &Class,
+    ) {
         let mut judge = Judge {
             class,
             profiles: &mut self.profiles,
-            tables: &mut self.tables,
+            verdicts,
             matching: Vec::new(),
             known: HashMap::new(),
         };
@@ -114,13 +123,19 @@ impl Compiled {
             let profile = judge.profile(&identity.content);
             wanted.extend(profile.map(|profile| (number, profile)));
         }
-        self.replace(address, direction, wanted);
+        self.replace(verdicts, address, direction, wanted);
     }
 
     /// Gives a local address these profiles for identities, and none for all others but
     /// itself. Each profile counts as used once more already.
-    fn replace(&mut self, address: IpAddr, direction: Direction, wanted: Vec<(Number, Number)>) {
-        let old: Vec<_> = pairs_of(&self.tables, direction, address)
+    fn replace(
+        &mut self,
+        verdicts: &mut Changing<'_>,
+        address: IpAddr,
+        direction: Direction,
+        wanted: Vec<(Number, Number)>,
+    ) {
+        let old: Vec<_> = pairs_of(verdicts.desired, direction, address)
             .filter(|(number, _)| *number != SELF)
             .collect();
         for entry in keyed::compare(old, wanted) {
@@ -130,10 +145,10 @@ impl Compiled {
                 Entry::Both(number, was, is) => (number, Some(was), Some(is)),
             };
             if was != is {
-                put_pair(&mut self.tables, direction, (address, number), is);
+                put_pair(verdicts, direction, (address, number), is);
             }
             if let Some(was) = was {
-                self.profiles.release(was, &mut self.tables);
+                self.profiles.release(was, verdicts);
             }
         }
     }
@@ -141,6 +156,7 @@ impl Compiled {
     /// The identities that have changed for a local address.
     fn pair_some(
         &mut self,
+        verdicts: &mut Changing<'_>,
         address: IpAddr,
         direction: Direction,
         class: &Class,
@@ -153,61 +169,77 @@ impl Compiled {
                 let matching = class.matching(&identity.content.sets);
                 class.allowed(&matching, &identity.content.ports, false)
             });
-            self.set_pair(address, direction, *number, &set.unwrap_or_default());
+            self.set_pair(
+                verdicts,
+                (address, *number),
+                direction,
+                &set.unwrap_or_default(),
+            );
         }
     }
 
-    fn set_pair(&mut self, address: IpAddr, direction: Direction, number: Number, set: &PortSet) {
-        set_pair(
-            &mut self.profiles,
-            &mut self.tables,
-            address,
-            direction,
-            number,
-            set,
-        );
+    /// Gives a local address the profile for an identity that allows this; none for nothing.
+    fn set_pair(
+        &mut self,
+        verdicts: &mut Changing<'_>,
+        key: (IpAddr, Number),
+        direction: Direction,
+        set: &PortSet,
+    ) {
+        let old = verdicts.desired.allowed(direction, key.0, key.1);
+        if old.map_or(set.is_empty(), |old| old == set) {
+            return;
+        }
+        let old = verdicts.desired.pairs.get(direction).get(&key).copied();
+        let new = self.profiles.acquire(set, verdicts);
+        put_pair(verdicts, direction, key, new);
+        if let Some(old) = old {
+            self.profiles.release(old, verdicts);
+        }
     }
 
     /// No policy is about this address in this direction.
-    fn clear(&mut self, address: IpAddr, direction: Direction) {
-        self.replace(address, direction, Vec::new());
-        self.set_pair(address, direction, SELF, &PortSet::default());
-        self.police_one(address, direction, false);
+    fn clear(&mut self, verdicts: &mut Changing<'_>, address: IpAddr, direction: Direction) {
+        self.replace(verdicts, address, direction, Vec::new());
+        self.set_pair(verdicts, (address, SELF), direction, &PortSet::default());
+        police_one(verdicts, address, direction, false);
+        let policed = &verdicts.desired.policed;
         if !DIRECTIONS
             .iter()
-            .any(|one| self.tables.desired.policed.get(*one).contains(&address))
+            .any(|one| policed.get(*one).contains(&address))
         {
-            put!(self.tables, selves, address, None);
+            put!(verdicts, selves, address, None);
         }
     }
+}
 
-    fn police(&mut self, address: IpAddr, ingress: bool, egress: bool) {
-        self.police_one(address, Direction::In, ingress);
-        self.police_one(address, Direction::Out, egress);
-        let policed = (ingress || egress).then_some(());
-        put!(self.tables, selves, address, policed);
+fn police(verdicts: &mut Changing<'_>, address: IpAddr, policed: [bool; 2]) {
+    for (direction, policed) in DIRECTIONS.into_iter().zip(policed) {
+        police_one(verdicts, address, direction, policed);
     }
+    let policed = policed.contains(&true).then_some(());
+    put!(verdicts, selves, address, policed);
+}
 
-    fn police_one(&mut self, address: IpAddr, direction: Direction, policed: bool) {
-        let Tables { desired, delta } = &mut self.tables;
-        let delta = delta.as_mut().map(|delta| delta.policed.get_mut(direction));
-        let policed = policed.then_some(());
-        put_into(desired.policed.get_mut(direction), delta, address, policed);
-    }
+fn police_one(verdicts: &mut Changing<'_>, address: IpAddr, direction: Direction, policed: bool) {
+    let Changing { desired, delta } = verdicts;
+    let delta = delta.as_mut().map(|delta| delta.policed.get_mut(direction));
+    let policed = policed.then_some(());
+    put_into(desired.policed.get_mut(direction), delta, address, policed);
 }
 
 /// Finds the profiles of a class, and remembers them for identities that the same rules
 /// are about.
-struct Judge<'a> {
+struct Judge<'a, 'v> {
     class: &'a Class,
     profiles: &'a mut Profiles,
-    tables: &'a mut Tables,
+    verdicts: &'a mut Changing<'v>,
     /// The rules that are about an identity.
     matching: Vec<usize>,
     known: HashMap<Vec<usize>, Option<Number>>,
 }
 
-impl Judge<'_> {
+impl Judge<'_, '_> {
     /// The profile for an identity, which is used once more; none for nothing.
     fn profile(&mut self, content: &Content) -> Option<Number> {
         self.class.match_into(&content.sets, &mut self.matching);
@@ -220,7 +252,7 @@ impl Judge<'_> {
             return *known;
         }
         let set = self.class.allowed(&self.matching, &content.ports, false);
-        let profile = self.profiles.acquire(&set, self.tables);
+        let profile = self.profiles.acquire(&set, self.verdicts);
         if !has_names {
             self.known.insert(self.matching.clone(), profile);
         }
@@ -230,43 +262,22 @@ impl Judge<'_> {
 
 /// The identities that a local address has profiles for, in ascending order.
 fn pairs_of(
-    tables: &Tables,
+    verdicts: &Verdicts,
     direction: Direction,
     address: IpAddr,
 ) -> impl Iterator<Item = (Number, Number)> {
-    let pairs = tables.desired.pairs.get(direction);
+    let pairs = verdicts.pairs.get(direction);
     let pairs = pairs.range((address, 0)..=(address, Number::MAX));
     pairs.map(|((_, number), profile)| (*number, *profile))
 }
 
 fn put_pair(
-    tables: &mut Tables,
+    verdicts: &mut Changing<'_>,
     direction: Direction,
     key: (IpAddr, Number),
     profile: Option<Number>,
 ) {
-    let Tables { desired, delta } = tables;
+    let Changing { desired, delta } = verdicts;
     let delta = delta.as_mut().map(|delta| delta.pairs.get_mut(direction));
     put_into(desired.pairs.get_mut(direction), delta, key, profile);
-}
-
-/// Gives a local address the profile for an identity that allows this; none for nothing.
-fn set_pair(
-    profiles: &mut Profiles,
-    tables: &mut Tables,
-    address: IpAddr,
-    direction: Direction,
-    number: Number,
-    set: &PortSet,
-) {
-    let key = (address, number);
-    let old = tables.desired.pairs.get(direction).get(&key).copied();
-    if profiles.set(old) == set {
-        return;
-    }
-    let new = profiles.acquire(set, tables);
-    put_pair(tables, direction, key, new);
-    if let Some(old) = old {
-        profiles.release(old, tables);
-    }
 }

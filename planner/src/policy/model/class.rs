@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use tweed_core::object::pod::NamedPort;
 
-use super::desired::Number;
 use super::ports::{PortSet, RulePorts};
 use super::rules::{Action, Tier};
+use super::verdicts::Number;
 
 /// One rule, in the order in which rules are asked.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use tweed_core::text::printable;
 use super::{
     Action, Atom, Namespaces, Peers, Rule, Rules, Tier, add_port, block, operators_known, port_text,
 };
-use crate::policy::desired::{Direction, PerDirection};
-use crate::policy::labels::LabelSet;
-use crate::policy::ports::RulePorts;
+use crate::policy::model::labels::LabelSet;
+use crate::policy::model::ports::RulePorts;
+use crate::policy::model::verdicts::{Direction, PerDirection};
 
 /// Whether a ClusterNetworkPolicy selects a pod.
 pub fn cluster_policy_selects(

@@ -8,15 +8,15 @@ use tweed_core::family::Family;
 use tweed_core::keyed;
 use tweed_core::object::selector::Labels;
 
-use super::Compiled;
+use super::Model;
+use super::end_addresses::EndAddresses;
+use super::identities::{Content, Move};
+use super::index::Index;
+use super::labels::Kind;
+use super::peer_sets::{Networks, selects_kind};
+use super::rules::Atom;
+use super::verdicts::{Changing, Number, Span, Verdicts, network_at};
 use crate::addresses;
-use crate::policy::desired::{Number, Span, UNKNOWN};
-use crate::policy::end_addresses::EndAddresses;
-use crate::policy::identities::{Content, Move};
-use crate::policy::index::Index;
-use crate::policy::labels::Kind;
-use crate::policy::peer_sets::{Networks, selects_kind};
-use crate::policy::rules::Atom;
 use crate::tables::put;
 
 /// The lists of peers that are new or gone.
@@ -41,9 +41,14 @@ enum Place {
     Span(Span),
 }
 
-impl Compiled {
+impl Model {
     /// Brings the identities up to date.
-    pub(super) fn identify(&mut self, index: &Index, first: bool) -> Identified {
+    pub(super) fn identify(
+        &mut self,
+        index: &Index,
+        verdicts: &mut Changing<'_>,
+        first: bool,
+    ) -> Identified {
         let changed = self.peer_sets.take_changed();
         self.refresh_kinds(index, &changed);
         if changed
@@ -54,7 +59,7 @@ impl Compiled {
         }
         let networks = changed.values().flat_map(|atoms| atoms.iter());
         let networks = { networks }.any(Atom::is_network);
-        let before = networks.then(|| self.tables.desired.networks.clone());
+        let before = networks.then(|| verdicts.desired.networks.clone());
         if networks {
             self.cut_networks(index);
         }
@@ -63,16 +68,16 @@ impl Compiled {
             self.pending.addresses.extend(index.nodes.addresses());
             self.pending.addresses.extend(self.locals.keys());
         }
-        let (places, moves) = self.moves(index, networks);
+        let (places, moves) = self.moves(index, verdicts.desired, networks);
         let (numbers, touched) = self.identities.apply(&moves);
         let mut identified = Identified {
             touched,
             ..Identified::default()
         };
-        self.write(&places, &moves, &numbers);
+        write(verdicts, &places, &moves, &numbers);
         for (place, one) in places.iter().zip(&moves) {
             if let Place::Address(address) = place {
-                let after = self.effective(*address);
+                let after = verdicts.desired.identity_of(*address);
                 identified.moved.insert((one.before, after));
                 identified.addresses.insert(*address);
             }
@@ -80,11 +85,7 @@ impl Compiled {
         if let Some(before) = before
             && !first
         {
-            moved_networks(
-                &before,
-                &self.tables.desired.networks,
-                &mut identified.moved,
-            );
+            moved_networks(&before, &verdicts.desired.networks, &mut identified.moved);
         }
         identified.moved.retain(|(before, after)| before != after);
         identified
@@ -189,7 +190,12 @@ impl Compiled {
 
     /// The pending addresses, and with `networks` the networks, that are to have another
     /// identity.
-    fn moves(&mut self, index: &Index, networks: bool) -> (Vec<Place>, Vec<Move>) {
+    fn moves(
+        &mut self,
+        index: &Index,
+        verdicts: &Verdicts,
+        networks: bool,
+    ) -> (Vec<Place>, Vec<Move>) {
         let (mut places, mut moves) = (Vec::new(), Vec::new());
         let mut known: BTreeMap<Arc<Content>, ()> = BTreeMap::new();
         let mut share = |content: Content| match known.get_key_value(&content) {
@@ -201,7 +207,7 @@ impl Compiled {
             }
         };
         for address in std::mem::take(&mut self.pending.addresses) {
-            let was = self.tables.desired.identities.get(&address).copied();
+            let was = verdicts.identities.get(&address).copied();
             let content = self.content(index, address).map(&mut share);
             // The kernel asks networks about an address that it has no identity for. So
             // one that no list has, but whose network has some, needs an identity too.
@@ -215,19 +221,20 @@ impl Compiled {
                 moves.push(Move {
                     family: Family::of(address),
                     was,
-                    before: self.effective(address),
+                    before: verdicts.identity_of(address),
                     content,
                 });
             }
         }
         if networks {
-            self.network_moves(&mut share, &mut places, &mut moves);
+            self.network_moves(verdicts, &mut share, &mut places, &mut moves);
         }
         (places, moves)
     }
 
     fn network_moves(
         &self,
+        verdicts: &Verdicts,
         share: &mut impl FnMut(Content) -> Arc<Content>,
         places: &mut Vec<Place>,
         moves: &mut Vec<Move>,
@@ -246,7 +253,7 @@ impl Compiled {
                 all.insert(addresses::span(family, range), Arc::clone(content));
             }
         }
-        let old = &self.tables.desired.networks;
+        let old = &verdicts.networks;
         for (span, was) in old.iter().filter(|(span, _)| !all.contains_key(span)) {
             places.push(Place::Span(*span));
             moves.push(Move {
@@ -271,23 +278,6 @@ impl Compiled {
                 });
             }
         }
-    }
-
-    fn write(&mut self, places: &[Place], moves: &[Move], numbers: &[Number]) {
-        for ((place, one), number) in places.iter().zip(moves).zip(numbers) {
-            let value = one.content.as_ref().map(|_| *number);
-            match place {
-                Place::Address(address) => put!(self.tables, identities, *address, value),
-                Place::Span(span) => put!(self.tables, networks, *span, value),
-            }
-        }
-    }
-
-    /// The identity that the kernel finds for an address.
-    pub(super) fn effective(&self, address: IpAddr) -> Number {
-        let desired = &self.tables.desired;
-        let known = desired.identities.get(&address).copied();
-        known.unwrap_or_else(|| network_at(&desired.networks, address))
     }
 
     /// What rules can tell of an address that is a pod's or a Node's.
@@ -347,15 +337,13 @@ impl Compiled {
     }
 }
 
-/// The identity of the network that an address is in.
-fn network_at(networks: &BTreeMap<Span, Number>, address: IpAddr) -> Number {
-    let end = Span {
-        first: address,
-        last: addresses::address(Family::of(address), addresses::highest(Family::of(address))),
-    };
-    match networks.range(..=end).next_back() {
-        Some((span, number)) if span.first <= address && address <= span.last => *number,
-        _ => UNKNOWN,
+fn write(verdicts: &mut Changing<'_>, places: &[Place], moves: &[Move], numbers: &[Number]) {
+    for ((place, one), number) in places.iter().zip(moves).zip(numbers) {
+        let value = one.content.as_ref().map(|_| *number);
+        match place {
+            Place::Address(address) => put!(verdicts, identities, *address, value),
+            Place::Span(span) => put!(verdicts, networks, *span, value),
+        }
     }
 }
 

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tweed_core::family::Family;
 
 use super::{Keys, Owner, Search, WithoutNetworks};
-use crate::policy::compiled::Compiled;
-use crate::policy::desired::DIRECTIONS;
-use crate::policy::local::PolicyKey;
-use crate::policy::peer_sets;
-use crate::policy::rules::{Atom, Peers, Rules};
+use crate::policy::model::Model;
+use crate::policy::model::local::PolicyKey;
+use crate::policy::model::peer_sets;
+use crate::policy::model::rules::{Atom, Peers, Rules};
+use crate::policy::model::verdicts::DIRECTIONS;
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
@@ -35,7 +35,7 @@ impl<'a> Combinations<'a> {
     }
 }
 
-impl Compiled {
+impl Model {
     /// Those of all local pods.
     pub(super) fn combinations(&self) -> Combinations<'_> {
         let mut combinations = Combinations::default();
@@ -131,7 +131,7 @@ impl<'a> Lists<'a> {
 
     /// The sum over all different sets of lists that addresses are in: of each `everywhere`,
     /// and what each list in it weighs; 0 if it cannot be much.
-    fn cost(&self, everywhere: usize, weight: impl Fn(usize) -> usize, on: &Compiled) -> usize {
+    fn cost(&self, everywhere: usize, weight: impl Fn(usize) -> usize, on: &Model) -> usize {
         let total = (0..self.0.len())
             .map(&weight)
             .fold(everywhere, usize::saturating_add);

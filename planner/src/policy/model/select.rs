@@ -9,14 +9,14 @@ use tweed_core::keyed::{self, Entry};
 use tweed_core::object::ObjectKey;
 use tweed_core::object::selector::Labels;
 
-use super::{Compiled, InForce, atoms, overlaps};
-use crate::policy::desired::{DIRECTIONS, Direction, PerDirection};
-use crate::policy::index::Index;
-use crate::policy::labels::Kind;
-use crate::policy::local::{Known, Local, LocalPod, PolicyKey};
-use crate::policy::pods::PodKey;
-use crate::policy::rules::Rules;
-use crate::policy::wants;
+use super::index::Index;
+use super::labels::Kind;
+use super::local::{Known, Local, LocalPod, PolicyKey};
+use super::pods::PodKey;
+use super::rules::Rules;
+use super::verdicts::{DIRECTIONS, Direction, PerDirection, Verdicts};
+use super::wants;
+use super::{InForce, Model, atoms, overlaps};
 
 /// Policies that may be other ones.
 enum Policies {
@@ -33,10 +33,10 @@ impl Policies {
     }
 }
 
-impl Compiled {
+impl Model {
     /// Brings up to date which policies apply to which local pods, and what has to be
     /// watched for them.
-    pub fn select(&mut self, index: &mut Index) {
+    pub fn select(&mut self, index: &mut Index, verdicts: &Verdicts) {
         let first = !std::mem::replace(&mut self.started, true);
         let namespaces = touched_namespaces(index, first);
         let policies = touched_policies(index, first);
@@ -66,7 +66,7 @@ impl Compiled {
         if lists_changed {
             self.find_unlisted(index);
         }
-        self.classify(index);
+        self.classify(index, verdicts);
         let holds = self.is_any_held();
         let held = std::mem::replace(&mut self.holds, holds) || holds;
         if held {

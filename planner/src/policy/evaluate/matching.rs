@@ -9,8 +9,8 @@ use tweed_core::object::selector::LabelSelector;
 
 use super::{Packet, Party, PodParty};
 use crate::addresses::parse_cidr;
-use crate::policy::desired::Direction;
-use crate::policy::end_addresses::EndAddresses;
+use crate::policy::model::end_addresses::EndAddresses;
+use crate::policy::verdicts::Direction;
 
 /// What a rule of a ClusterNetworkPolicy says of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,9 +18,9 @@ use tweed_core::object::selector::Labels;
 pub use cluster::Cluster;
 pub use tweed_component::explain::End as Endpoint;
 
-use super::desired::Direction;
-use super::end_addresses::EndAddresses;
-use super::local::PolicyKey;
+use super::model::end_addresses::EndAddresses;
+use super::model::local::PolicyKey;
+use super::verdicts::Direction;
 use matching::{Asked, Outcome};
 
 /// A pod as policies see it.

@@ -1,7 +1,7 @@
 //! The policies whose networks are too many to be told apart.
 //!
 //! An identity stands for the lists of peers that an address is in
-//! ([`Networks`](crate::policy::peer_sets::Networks)), and each pod can need a profile of its
+//! ([`Networks`](super::peer_sets::Networks)), and each pod can need a profile of its
 //! own for each. With n rules of which each has all addresses but one these are n lists of n
 //! numbers and, if each rule has a port of its own, n² ports, of an object whose size grows
 //! with n. So this *cost* is limited on each node; what is in proportion to the objects is not.
@@ -15,9 +15,9 @@ mod cost;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Compiled;
-use crate::policy::local::PolicyKey;
-use crate::policy::rules::Rules;
+use super::Model;
+use super::local::PolicyKey;
+use super::rules::Rules;
 use cost::Combinations;
 
 /// The most that networks may cost.
@@ -94,7 +94,7 @@ pub type Policies<'a> = BTreeMap<&'a PolicyKey, &'a Rules>;
 /// Some of the policies of a node.
 type Keys<'a> = BTreeSet<&'a PolicyKey>;
 
-impl Compiled {
+impl Model {
     /// Finds the policies that are to match no network anew, of those that will be in force.
     /// `changed` are those that have become others, or apply to others; `lists` says that
     /// lists of peers with networks have changed.
@@ -140,7 +140,7 @@ impl Compiled {
 
 /// A search for policies that lose their networks.
 struct Search<'a> {
-    compiled: &'a Compiled,
+    compiled: &'a Model,
     policies: &'a Policies<'a>,
     combinations: Combinations<'a>,
     /// The policies with networks.

@@ -11,10 +11,10 @@ use tweed_core::object::namespace::Namespace;
 use tweed_core::object::node_labels::NodeLabels;
 use tweed_core::object::selector::{LabelSelector, Labels};
 
-use super::desired::Number;
 use super::end_addresses::EndAddresses;
 use super::labels::Kind;
 use super::rules::{Atom, Namespaces};
+use super::verdicts::Number;
 use crate::addresses::{self, Range};
 use crate::numbers::Numbers;
 

@@ -20,20 +20,20 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::Compiled;
+use super::Model;
+use super::class::Class;
 use super::classify::Unlisted;
-use crate::policy::class::Class;
-use crate::policy::desired::{DIRECTIONS, Direction, Number};
-use crate::policy::index::Index;
-use crate::policy::local::{Local, PolicyKey};
-use crate::policy::pods::PodScope;
-use crate::policy::rules::Namespaces;
-use crate::policy::wants::{self, Peers};
+use super::index::Index;
+use super::local::{Local, PolicyKey};
+use super::pods::PodScope;
+use super::rules::Namespaces;
+use super::verdicts::{DIRECTIONS, Direction, Number};
+use super::wants::{self, Peers};
 
 /// Maximum number of namespaces that a sentence names.
 const MAX_NAMED: usize = 3;
 
-impl Compiled {
+impl Model {
     /// Finds the lists of peers that are unlisted, and notes the local pods whose rules
     /// may be others by that. Before there is a plan there are none: the first one waits for
     /// all lists if it is not an open one.

@@ -1,18 +1,47 @@
-//! The policies in force here, compiled into the elements of the kernel's sets.
+//! What policies mean for the pods of this node: typed, and without a set of nftables.
 //!
-//! [`Compiled::select`] decides which policies apply to which local pods, and needs only
-//! what is known of this node's pods; [`Compiled::update`] brings the elements up to
-//! date, in proportion to what has changed. Of policies whose peers are not all known
-//! [`waiting`] says what is in force.
+//! ```text
+//! events ─▶ index ─▶ rules ─▶ the rules of each local pod ─┐
+//!             │                                            ├─▶ Verdicts, VerdictsDelta
+//!             └─▶ identities of addresses and networks ────┘
+//! ```
+//!
+//! - [`index`] keeps what the planner has been told: policies, Namespaces, [`pods`],
+//!   [`nodes`], [`local`] addresses.
+//! - [`rules`] reads a policy as rules over lists of peers ([`peer_sets`]) and [`ports`].
+//! - [`Model::select`] decides which policies apply to which local pods, and needs only what
+//!   is known of this node's pods: [`class`] has the rules of one pod, [`waiting`] says what is
+//!   in force of policies whose peers are not all known, [`overlaps`] which lose their
+//!   networks, [`wants`] what has to be watched for all of it.
+//! - [`Model::update`] brings the [`verdicts`] up to date, in proportion to what has changed:
+//!   [`identities`] are what rules can tell of an address, [`profiles`] what a local address is
+//!   allowed with one.
+//!
+//! Whoever writes the verdicts down, for nftables or otherwise, follows their changes.
 
+pub mod class;
 mod classify;
+pub mod end_addresses;
 mod identify;
+mod identities;
+pub mod index;
+pub mod labels;
+pub mod local;
+pub mod nodes;
 mod overlaps;
 mod pairs;
+pub mod peer_sets;
+pub mod pods;
+pub mod ports;
 mod problems;
+mod profiles;
 mod revocation;
+pub mod rules;
 mod select;
+pub mod uid;
+pub mod verdicts;
 mod waiting;
+pub mod wants;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -21,20 +50,20 @@ use std::sync::Arc;
 use tweed_core::family::Family;
 use tweed_core::problem::Problem;
 
-use super::desired::{Delta, Desired, Direction, Number, PerDirection, Tables};
-use super::identities::Identities;
-use super::index::Index;
-use super::labels::Kind;
-use super::local::{Local, LocalPod, LocalPods, PolicyKey};
-use super::peer_sets::{Fingerprints, Networks, PeerSets};
-use super::pods::PodScope;
-use super::profiles::Profiles;
-use super::rules::{Peers as RulePeers, Rules};
-use super::wants::Peers;
 use crate::addresses::spans_of;
-use crate::tables::{put, put_into, replace};
+use crate::tables::{put, replace};
 use classify::Unlisted;
+use identities::Identities;
+use index::Index;
+use labels::Kind;
+use local::{Local, LocalPod, LocalPods, PolicyKey};
 use overlaps::{MaxCost, WithoutNetworks};
+use peer_sets::{Fingerprints, Networks, PeerSets};
+use pods::PodScope;
+use profiles::Profiles;
+use rules::{Peers as RulePeers, Rules};
+use verdicts::{Changing, Number, PerDirection, Verdicts, VerdictsDelta};
+use wants::Peers;
 
 /// A policy that applies to a local pod.
 #[derive(Debug)]
@@ -54,9 +83,9 @@ impl InForce {
     }
 }
 
-/// The compiled state.
+/// The policies in force here, and what they come to.
 #[derive(Debug, Default)]
-pub struct Compiled {
+pub struct Model {
     max_cost: MaxCost,
     without_networks: WithoutNetworks,
     fingerprints: Fingerprints,
@@ -90,7 +119,6 @@ pub struct Compiled {
     port_names: BTreeSet<String>,
     identities: Identities,
     profiles: Profiles,
-    tables: Tables,
     pending: Pending,
 }
 
@@ -109,7 +137,7 @@ struct Pending {
     gone: BTreeSet<IpAddr>,
 }
 
-impl Compiled {
+impl Model {
     /// The state in which nothing was compiled yet.
     pub fn anew(&self) -> Self {
         Self {
@@ -125,11 +153,6 @@ impl Compiled {
         self.max_cost = MaxCost { own, joint, cheap };
     }
 
-    /// What should be.
-    pub fn desired(&self) -> &Desired {
-        &self.tables.desired
-    }
-
     /// What of the policies in force cannot be represented.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -141,7 +164,7 @@ impl Compiled {
     }
 
     /// Scopes of pods that have been listed and are watched until those of
-    /// [`Compiled::peers`] are.
+    /// [`Model::peers`] are.
     pub fn kept(&self) -> &BTreeSet<PodScope> {
         &self.kept
     }
@@ -153,32 +176,20 @@ impl Compiled {
 
     /// Makes an open plan: of the local addresses only those are judged, and no policy is about
     /// them, that belong to one of these pods, or to this node itself.
-    pub fn open(&mut self, local: &LocalPods, mut pods: BTreeMap<IpAddr, Option<LocalPod>>) {
+    pub fn open(
+        &mut self,
+        verdicts: &mut Verdicts,
+        local: &LocalPods,
+        mut pods: BTreeMap<IpAddr, Option<LocalPod>>,
+    ) {
         pods.retain(|address, pod| local.pods.get(address) == Some(pod));
         let judged = pods.keys().chain(&local.own);
-        self.tables.desired.judged = judged.copied().collect();
-        self.tables.desired.local_cidrs = spans_of(&local.cidrs, &[]);
-        self.tables.desired.active = true;
+        verdicts.judged = judged.copied().collect();
+        verdicts.local_cidrs = spans_of(&local.cidrs, &[]);
+        verdicts.active = true;
         self.judged_for = pods;
         self.own.clone_from(&local.own);
         self.open = true;
-    }
-
-    /// Whether the plan lets a flow between a local address and another one pass.
-    pub fn allows(
-        &self,
-        (local, other): (IpAddr, IpAddr),
-        direction: Direction,
-        (protocol, port): (u8, u16),
-    ) -> bool {
-        let desired = &self.tables.desired;
-        if !desired.judged.contains(&local) {
-            return false;
-        }
-        let number = desired.identity(local, other);
-        let profile = desired.pairs.get(direction).get(&(local, number));
-        !desired.policed.get(direction).contains(&local)
-            || self.profiles.set(profile.copied()).contains(protocol, port)
     }
 
     /// The policies in force.
@@ -193,47 +204,45 @@ impl Compiled {
         without.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Brings the elements up to date. None if all of them are new.
-    pub fn update(&mut self, index: &mut Index) -> Option<Delta> {
+    /// Brings the verdicts up to date. What has changed; none if all of them are new.
+    pub fn update(&mut self, index: &mut Index, verdicts: &mut Verdicts) -> Option<VerdictsDelta> {
         let first = !std::mem::replace(&mut self.planned, true);
         let is_all_new = first && !std::mem::replace(&mut self.open, false);
-        self.tables.desired.active = true;
-        self.tables.delta = (!is_all_new).then(Delta::default);
-        let identified = self.identify(index, first);
-        self.judge(index);
-        self.pair(&identified);
-        if let Some(mut delta) = self.tables.delta.take() {
-            delta.takes_away = self.takes_away(&delta, &identified);
-            self.settle();
-            return Some(delta);
-        }
+        verdicts.active = true;
+        let mut changing = Changing::of(verdicts, !is_all_new);
+        let identified = self.identify(index, &mut changing, first);
+        self.judge(index, &mut changing);
+        self.pair(&identified, &mut changing);
         self.settle();
-        None
+        let Changing { desired, delta } = changing;
+        let mut delta = delta?;
+        delta.takes_away = self.takes_away(desired, &delta, &identified);
+        Some(delta)
     }
 
     /// Isolates local addresses that the last plan judged for another pod than the one that
     /// has them now, for a time in which there can be no new plan. An open plan follows this
     /// node's own addresses besides. None if nothing changes.
-    pub fn withdraw(&mut self, index: &Index) -> Option<Delta> {
+    pub fn withdraw(&mut self, index: &Index, verdicts: &mut Verdicts) -> Option<VerdictsDelta> {
         let local = index.local.as_ref().filter(|_| self.has_plan())?;
-        let Desired { judged, .. } = &mut self.tables.desired;
-        let mut delta = Delta::default();
+        let mut changing = Changing::of(verdicts, true);
         self.judged_for.retain(|address, pod| {
             let stays = local.pods.get(address) == Some(pod);
             if !stays && !local.own.contains(address) {
-                put_into(judged, Some(&mut delta.judged), *address, None);
+                put!(changing, judged, *address, None);
                 self.pending.judged.insert(*address);
             }
             stays
         });
         if self.open {
             for address in local.own.difference(&self.own) {
-                put_into(judged, Some(&mut delta.judged), *address, Some(()));
+                put!(changing, judged, *address, Some(()));
             }
             self.own.extend(&local.own);
         }
+        let mut delta = changing.delta?;
         delta.takes_away = !delta.judged.removed.is_empty();
-        (!delta.judged.is_empty()).then_some(delta)
+        (!delta.is_empty()).then_some(delta)
     }
 
     /// Numbers that became free in this change may be given out in the next one.
@@ -247,15 +256,15 @@ impl Compiled {
     }
 
     /// Which local addresses have been judged.
-    fn judge(&mut self, index: &Index) {
+    fn judge(&mut self, index: &Index, verdicts: &mut Changing<'_>) {
         let Some(local) = &index.local else {
             return;
         };
-        replace!(self.tables, local_cidrs, spans_of(&local.cidrs, &[]));
+        replace!(verdicts, local_cidrs, spans_of(&local.cidrs, &[]));
         for address in std::mem::take(&mut self.pending.judged) {
             let known = self.locals.get(&address);
             let judged = known.is_some_and(Local::is_judged) || local.own.contains(&address);
-            put!(self.tables, judged, address, judged.then_some(()));
+            put!(verdicts, judged, address, judged.then_some(()));
             match local.pods.get(&address) {
                 Some(pod) => drop(self.judged_for.insert(address, pod.clone())),
                 None => drop(self.judged_for.remove(&address)),
@@ -272,7 +281,7 @@ impl Compiled {
 }
 
 /// The list of peers of a rule; none for everybody.
-fn atoms(peers: &RulePeers) -> Option<&BTreeSet<super::rules::Atom>> {
+fn atoms(peers: &RulePeers) -> Option<&BTreeSet<rules::Atom>> {
     match peers {
         RulePeers::All => None,
         RulePeers::Any(atoms) => Some(atoms),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tweed_core::family::Family;
 use tweed_core::object::pod::NamedPort;
 
-use super::desired::{FIRST_IDENTITY, Number, UNKNOWN};
+use super::verdicts::{FIRST_IDENTITY, Number, UNKNOWN};
 use crate::numbers::Numbers;
 
 /// What rules can tell of an address.

@@ -4,11 +4,11 @@ use tweed_core::object::cluster_network_policy::{ClusterNetworkPolicy, Subject};
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::text::printable;
 
-use super::{Compiled, InForce};
-use crate::policy::index::Index;
-use crate::policy::local::PolicyKey;
+use super::index::Index;
+use super::local::PolicyKey;
+use super::{InForce, Model};
 
-impl Compiled {
+impl Model {
     /// What cannot be represented: of the policies in force here, and of those that are
     /// in force nowhere because it is not known whom they are about.
     pub(super) fn collect_problems(&mut self, index: &Index) {

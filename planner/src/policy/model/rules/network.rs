@@ -8,8 +8,8 @@ use tweed_core::text::printable;
 use super::{
     Action, Atom, Namespaces, Peers, Rule, Rules, Tier, add_port, block, operators_known, port_text,
 };
-use crate::policy::desired::PerDirection;
-use crate::policy::ports::RulePorts;
+use crate::policy::model::ports::RulePorts;
+use crate::policy::model::verdicts::PerDirection;
 
 /// The rules of a NetworkPolicy.
 pub fn of_network_policy(policy: &NetworkPolicy) -> Rules {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tweed_core::object::pod::Pod;
 
-use crate::policy::labels::{Interner, Kind};
-use crate::policy::uid::Uid;
+use crate::policy::model::labels::{Interner, Kind};
+use crate::policy::model::uid::Uid;
 
 /// One pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
