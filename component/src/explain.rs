@@ -66,15 +66,8 @@ pub struct Where {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Destination {
-    /// An address with a port.
-    Address {
-        /// The address.
-        address: IpAddr,
-        /// The number of the protocol (IANA).
-        protocol: u8,
-        /// The port.
-        port: u16,
-    },
+    /// An address with a port, and the number of the protocol (IANA).
+    Address(SocketAddr, u8),
     /// A Service.
     Service {
         /// Its namespace.
@@ -88,13 +81,8 @@ pub enum Destination {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         protocol: Option<u8>,
     },
-    /// A node port, at the addresses of the node that have node ports.
-    NodePort {
-        /// The number of the protocol (IANA).
-        protocol: u8,
-        /// The port.
-        port: u16,
-    },
+    /// A node port, at the addresses of the node that have node ports, and the protocol.
+    NodePort(u16, u8),
 }
 
 /// Who begins a connection.
@@ -199,14 +187,7 @@ impl fmt::Display for End {
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address {
-                address,
-                protocol,
-                port,
-            } => {
-                let at = SocketAddr::new(*address, *port);
-                write!(f, "{at}/{}", protocol_name(*protocol))
-            }
+            Self::Address(at, protocol) => write!(f, "{at}/{}", protocol_name(*protocol)),
             Self::Service {
                 namespace,
                 name,
@@ -222,7 +203,7 @@ impl fmt::Display for Destination {
                     None => Ok(()),
                 }
             }
-            Self::NodePort { protocol, port } => {
+            Self::NodePort(port, protocol) => {
                 write!(f, "node port {port}/{}", protocol_name(*protocol))
             }
         }

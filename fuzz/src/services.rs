@@ -6,7 +6,7 @@
 mod lookup;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 use tweed_agent::index::services::Collection;
@@ -253,11 +253,7 @@ pub fn check(input: &[u8]) {
             }
         }
         let question = Where {
-            to: Destination::Address {
-                address: key.address,
-                protocol: key.protocol,
-                port: key.port,
-            },
+            to: Destination::Address(SocketAddr::new(key.address, key.port), key.protocol),
             from: None,
             all: true,
         };

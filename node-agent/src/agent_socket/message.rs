@@ -73,7 +73,7 @@ mod tests {
     fn a_question_and_its_answer_are_one_line_each() {
         for line in [
             r#"{"version":1,"explain":{"why":{"from":{"pod":{"namespace":"default","name":"web-0"}},"to":{"address":"192.0.2.1"},"protocol":6,"port":443}}}"#,
-            r#"{"version":1,"explain":{"where":{"to":{"address":{"address":"10.96.0.10","protocol":6,"port":443}},"from":"outside","all":false}}}"#,
+            r#"{"version":1,"explain":{"where":{"to":{"address":["10.96.0.10:443",6]},"from":"outside","all":false}}}"#,
         ] {
             let line = format!("{line}\n");
             let request = Request::from_received(line.as_bytes()).unwrap().unwrap();

@@ -33,14 +33,8 @@ pub fn answer(
     asked: &Where,
 ) -> Result<Option<Vec<Step>>, ExplainError> {
     let own = OwnAddresses {
-        destination: match asked.to {
-            Destination::Address { address, .. } => is_local(address),
-            Destination::Service { .. } | Destination::NodePort { .. } => false,
-        },
-        client: match asked.from {
-            Some(Client::Address(address)) => is_local(address),
-            Some(Client::Pod | Client::Node | Client::Outside) | None => false,
-        },
+        destination: matches!(asked.to, Destination::Address(at, _) if is_local(at.ip())),
+        client: matches!(asked.from, Some(Client::Address(address)) if is_local(address)),
     };
     let places = Places::of(nodes);
     let explain = |index: &ServiceIndex| index.planner.explain(asked, own, &places);

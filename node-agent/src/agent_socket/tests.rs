@@ -218,10 +218,7 @@ async fn questions_are_bounded_and_no_pod_waits_for_them() {
 async fn a_question_about_services_that_are_off_says_what_to_do() {
     let agent = Agent::start();
     let question = Request::Explain(Question::Where(Where {
-        to: Destination::NodePort {
-            protocol: 6,
-            port: 30080,
-        },
+        to: Destination::NodePort(30080, 6),
         from: None,
         all: false,
     }));

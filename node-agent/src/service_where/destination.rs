@@ -25,15 +25,10 @@ pub(super) fn destination(text: &str) -> Result<Destination, String> {
     let port_of = |text: &str| text.parse::<u16>().map_err(|_| not_allowed());
     let protocol = number.unwrap_or(TCP);
     if let Some(port) = rest.strip_prefix("nodeport:") {
-        let port = port_of(port)?;
-        return Ok(Destination::NodePort { protocol, port });
+        return Ok(Destination::NodePort(port_of(port)?, protocol));
     }
     if let Ok(at) = rest.parse::<SocketAddr>() {
-        return Ok(Destination::Address {
-            address: at.ip(),
-            protocol,
-            port: at.port(),
-        });
+        return Ok(Destination::Address(at, protocol));
     }
     let (name, port) = match rest.rsplit_once(':') {
         Some((name, port)) => (name, Some(port_of(port)?)),

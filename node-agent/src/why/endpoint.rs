@@ -13,31 +13,24 @@ const NOT_A_DESTINATION: &str = "allowed is shop/db-0:5432, shop/dns-0:53/UDP, 1
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Destination {
     end: End,
-    service: Service,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Service {
-    /// A protocol and its port.
-    Port(u8, u16),
-    /// `icmp`.
-    Ping,
+    /// A protocol and its port; none is `icmp`.
+    service: Option<(u8, u16)>,
 }
 
 impl Destination {
     /// The question about the flow from there.
     pub(super) fn question(&self, from: &End) -> Why {
         let is_ipv6 = |end: &End| matches!(end, End::Address(address) if address.is_ipv6());
-        let (protocol, port) = match self.service {
-            Service::Port(protocol, port) => (protocol, Some(port)),
-            Service::Ping if is_ipv6(from) || is_ipv6(&self.end) => (ICMPV6, None),
-            Service::Ping => (ICMP, None),
+        let ping = if is_ipv6(from) || is_ipv6(&self.end) {
+            ICMPV6
+        } else {
+            ICMP
         };
         Why {
             from: from.clone(),
             to: self.end.clone(),
-            protocol,
-            port,
+            protocol: self.service.map_or(ping, |(protocol, _)| protocol),
+            port: self.service.map(|(_, port)| port),
         }
     }
 }
@@ -90,10 +83,10 @@ pub(super) fn destination(text: &str) -> Result<Destination, String> {
         return Err(not_allowed());
     }
     let service = match (port, protocol) {
-        ("icmp", None) => Service::Ping,
+        ("icmp", None) => None,
         (port, protocol) => {
             let port = port.parse().map_err(|_| not_allowed())?;
-            Service::Port(protocol.unwrap_or(TCP), port)
+            Some((protocol.unwrap_or(TCP), port))
         }
     };
     Ok(Destination {

@@ -244,32 +244,28 @@ impl PolicyPlanner {
         (protocol, port): (u8, u16),
         direction: Option<Direction>,
     ) -> Dropped {
-        let unknown = |rule: String| ("unknown".to_owned(), rule);
+        let unknown = |rule| ("unknown".to_owned(), rule);
+        let ends = (Endpoint::Address(from), Endpoint::Address(to));
         let (policy, rule) = match direction {
             None => {
                 let rule = "the pod has not been judged yet, so it is isolated";
                 ("none".to_owned(), rule.to_owned())
             }
             Some(_) if !self.knows_policies() || self.holds_all() => unknown(self.rules_before()),
-            Some(direction) => {
-                let (source, destination) = (Endpoint::Address(from), Endpoint::Address(to));
-                match self.evaluate(&source, &destination, protocol, port) {
-                    Ok(said) => {
-                        let (judgement, local) = match direction {
-                            Direction::Out => (said.egress, from),
-                            Direction::In => (said.ingress, to),
-                        };
-                        let held = self.waiting_texts(local, direction);
-                        // What is in force then are the rules before, not those of now.
-                        if held.is_empty() {
-                            denied(&judgement)
-                        } else {
-                            unknown(waiting(&held))
-                        }
+            Some(direction) => match self.evaluate(&ends.0, &ends.1, protocol, port) {
+                Ok(said) => {
+                    let (judgement, local) = match direction {
+                        Direction::Out => (said.egress, from),
+                        Direction::In => (said.ingress, to),
+                    };
+                    // What is in force then are the rules before, not those of now.
+                    match self.waiting_texts(local, direction).as_slice() {
+                        [] => denied(&judgement),
+                        held => unknown(waiting(held)),
                     }
-                    Err(error) => unknown(error.to_string()),
                 }
-            }
+                Err(error) => unknown(error.to_string()),
+            },
         };
         Dropped {
             from: self.name(from),

@@ -80,11 +80,9 @@ struct Answer<'a> {
     senders: Vec<Sender>,
     places: &'a Places<'a>,
     all: bool,
-    /// How many more endpoints, ports and frontends it has room for.
+    /// How many more endpoints and frontends it has room for.
     endpoints_left: usize,
-    ports_left: usize,
     frontends_left: usize,
-    more_ports: usize,
     steps: Vec<Step>,
     notes: Vec<Step>,
     frontends: Vec<Tracked>,
@@ -116,27 +114,21 @@ impl ServicePlanner {
             places,
             all: asked.all,
             endpoints_left: ALL_ENDPOINTS,
-            ports_left: MAX_PORTS,
             frontends_left: MAX_FRONTENDS,
-            more_ports: 0,
             steps: vec![Step::new(format!("{to}{from}, as node {node} knows it"))],
             notes: Vec::new(),
             frontends: Vec::new(),
         };
         match to {
-            Destination::Address {
-                address,
-                protocol,
-                port,
-            } => {
+            Destination::Address(at, protocol) => {
                 let key = Frontend {
-                    address: address.to_canonical(),
+                    address: at.ip().to_canonical(),
                     protocol: *protocol,
-                    port: *port,
+                    port: at.port(),
                 };
                 answer.address(key, own.destination);
             }
-            Destination::NodePort { protocol, port } => answer.node_port(*protocol, *port),
+            Destination::NodePort(port, protocol) => answer.node_port(*protocol, *port),
             Destination::Service {
                 namespace,
                 name,
@@ -154,7 +146,6 @@ impl ServicePlanner {
                 answer.service(&name, wanted)?;
             }
         }
-        answer.more(0, answer.more_ports, "ports");
         answer.steps.append(&mut answer.notes);
         Ok(Explanation {
             planned: part(self.desired(), &answer.frontends),
@@ -267,16 +258,21 @@ impl<'a> Answer<'a> {
             self.steps.push(none::not_ours());
             return Ok(());
         }
-        if !spec.ports.iter().any(&wanted) {
-            return Err(ExplainError::UnknownPort(full_name(name), ports(&spec)));
+        let ports = spec.ports.iter().enumerate();
+        let indices = ports
+            .filter(|(_, port)| wanted(port))
+            .map(|(index, _)| index);
+        let indices: Vec<usize> = indices.collect();
+        let families = spec.families();
+        let all = families.flat_map(|family| indices.iter().map(move |index| (family, *index)));
+        let all: Vec<_> = all.collect();
+        if all.is_empty() {
+            return Err(ExplainError::UnknownPort(full_name(name), ports_of(&spec)));
         }
-        for family in spec.families() {
-            for (index, port) in spec.ports.iter().enumerate() {
-                if wanted(port) {
-                    self.port(name, &spec, index, family, None);
-                }
-            }
+        for (family, index) in all.iter().take(MAX_PORTS) {
+            self.port(name, &spec, *index, *family, None);
         }
+        self.more(0, all.len().saturating_sub(MAX_PORTS), "ports");
         let refused = self.model().reserved.refused(&spec);
         let refused = refused.map(|one| Step::note(none::not_served(name, &one)));
         self.notes.extend(refused.take(MAX_NAMED));
@@ -305,7 +301,7 @@ fn object(name: &ServiceName) -> String {
 }
 
 /// The ports of a Service in words.
-fn ports(spec: &Spec) -> String {
+fn ports_of(spec: &Spec) -> String {
     let ports = spec.ports.iter();
     let ports = ports.map(|port| format!("{}/{}", port.port, protocol_name(port.protocol)));
     listed(ports, MAX_NAMED)

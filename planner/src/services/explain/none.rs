@@ -4,7 +4,7 @@ use tweed_component::explain::{Step, listed, protocol_name};
 use tweed_core::family::Family;
 
 use super::lookup::WithoutService;
-use super::{Answer, MAX_NAMED, full_name, lookup, ports};
+use super::{Answer, MAX_NAMED, full_name, lookup, ports_of};
 use crate::addresses::{Span, parse_cidr, within};
 use crate::services::model::claims::Class;
 use crate::services::model::refusal::{Refused, TCP};
@@ -44,9 +44,7 @@ impl Answer<'_> {
         let address = key.address;
         let without = lookup::without(self.model(), address, is_local);
         let reason = match without {
-            WithoutService::Rejected => self.no_such_port(&key, "the cluster IP", |spec| {
-                !spec.not_ours && spec.cluster_ips.contains(&address)
-            }),
+            WithoutService::Rejected => self.no_such_port(&key),
             WithoutService::Dropped => Some(format!(
                 "{address} is in a network of cluster IPs, and no Service has it"
             )),
@@ -73,15 +71,6 @@ impl Answer<'_> {
         if let Some((name, refused)) = self.refused_at(key, is_local) {
             return Some(not_served(name, &refused));
         }
-        let of_node = || self.not_at_address(key, is_local);
-        let balancer = self.no_such_port(key, "the load balancer's address", |spec| {
-            !spec.not_ours && spec.load_balancer_ips.contains(&address)
-        });
-        let external = || {
-            self.no_such_port(key, "an external IP", |spec| {
-                !spec.not_ours && spec.external_ips.contains(&address)
-            })
-        };
         let model = self.model();
         let overlap = || {
             let mut cidrs = model.cidrs.objects().iter().flat_map(|one| &one.cidrs);
@@ -94,8 +83,8 @@ impl Answer<'_> {
                 format!("{address} is {what}, which is let through though a ServiceCIDR has it");
             cidrs.any(has).then_some(text)
         };
-        { balancer.or_else(external) }
-            .or_else(of_node)
+        { self.no_such_port(key) }
+            .or_else(|| self.not_at_address(key, is_local))
             .or_else(overlap)
     }
 
@@ -131,20 +120,26 @@ impl Answer<'_> {
     }
 
     /// A Service has the address and not the port.
-    fn no_such_port(
-        &self,
-        key: &Frontend,
-        what: &str,
-        has: impl Fn(&Spec) -> bool,
-    ) -> Option<String> {
-        let (name, spec) = self.find(has)?;
+    fn no_such_port(&self, key: &Frontend) -> Option<String> {
+        let what_of = |spec: &Spec| {
+            let ways = [
+                ("the cluster IP", &spec.cluster_ips),
+                ("the load balancer's address", &spec.load_balancer_ips),
+                ("an external IP", &spec.external_ips),
+            ];
+            let mut ways = ways.into_iter();
+            let found = ways.find(|(_, addresses)| addresses.contains(&key.address));
+            found.map(|(what, _)| what)
+        };
+        let (name, spec) = self.find(|spec| !spec.not_ours && what_of(spec).is_some())?;
         Some(format!(
-            "{} is {what} of Service {}, which has no port {}/{}; it has {}",
+            "{} is {} of Service {}, which has no port {}/{}; it has {}",
             key.address,
+            what_of(spec)?,
             full_name(name),
             key.port,
             protocol_name(key.protocol),
-            ports(spec)
+            ports_of(spec)
         ))
     }
 

@@ -37,11 +37,6 @@ impl Answer<'_> {
         let Some(port) = spec.ports.get(index) else {
             return;
         };
-        if self.ports_left == 0 {
-            self.more_ports += 1;
-            return;
-        }
-        self.ports_left -= 1;
         let named = match &*port.name {
             "" => String::new(),
             name => format!(" \"{name}\""),
@@ -52,19 +47,18 @@ impl Answer<'_> {
         let is_wanted = |at: &Tracked| only.is_none_or(|only| only == *at);
         let reserved = &self.model().reserved;
         let all = frontends(spec, family, port).filter(|(at, _)| is_wanted(at));
-        let mut left_out = 0;
-        for (at, class) in all.filter(|(at, class)| !reserved.has(at, *class)) {
-            if self.frontends_left == 0 {
-                left_out += 1;
-                continue;
-            }
-            self.frontends_left -= 1;
+        let all: Vec<_> = { all }
+            .filter(|(at, class)| !reserved.has(at, *class))
+            .collect();
+        let room = self.frontends_left.min(all.len());
+        self.frontends_left -= room;
+        for (at, class) in all.iter().copied().take(room) {
             if !self.frontends.contains(&at) {
                 self.frontends.push(at);
             }
             self.frontend(name, port, at, class);
         }
-        self.more(1, left_out, "frontends");
+        self.more(1, all.len() - room, "frontends");
         self.endpoints(name, spec, port, family);
     }
 
@@ -251,18 +245,15 @@ impl Answer<'_> {
         };
         let (used, because) = match (uses.cluster, uses.local) {
             (None, None) => ("NOT used", "no frontend leads to it".to_owned()),
-            (Some(Ok(())), Some(Ok(())) | None) | (None, Some(Ok(()))) => ("used", String::new()),
-            (Some(Err(why)), None) | (None, Some(Err(why))) => ("NOT used", why.to_owned()),
-            (Some(Ok(())), Some(Err(why))) => {
-                ("used by the policy Cluster, NOT by Local", why.to_owned())
+            (Some(one), None) | (None, Some(one)) => said(one),
+            (Some(one), Some(other)) if one == other => said(one),
+            (Some(Ok(())), Some(other)) => {
+                ("used by the policy Cluster, NOT by Local", said(other).1)
             }
-            (Some(Err(why)), Some(Ok(()))) => {
-                ("used by the policy Local, NOT by Cluster", why.to_owned())
-            }
-            (Some(Err(why)), Some(Err(local))) if why == local => ("NOT used", why.to_owned()),
-            (Some(Err(cluster)), Some(Err(local))) => (
+            (Some(one), Some(Ok(()))) => ("used by the policy Local, NOT by Cluster", said(one).1),
+            (Some(Err(one)), Some(Err(other))) => (
                 "NOT used",
-                format!("by Cluster because {cluster}, by Local because {local}"),
+                format!("by Cluster because {one}, by Local because {other}"),
             ),
         };
         let node = self.places.find(at.address);
@@ -301,6 +292,13 @@ impl Answer<'_> {
             }
         }
         planned
+    }
+}
+
+fn said(one: Result<(), &str>) -> (&'static str, String) {
+    match one {
+        Ok(()) => ("used", String::new()),
+        Err(why) => ("NOT used", why.to_owned()),
     }
 }
 

@@ -278,10 +278,7 @@ fn a_service_is_shown_with_all_its_frontends() {
     }
     let places = "note: node ports are at those addresses of this machine that are in: 192.0.2.1";
     assert!(lines(&of_service, places).len() == 1, "{of_service}");
-    let at_port = Destination::NodePort {
-        protocol: 6,
-        port: 30080,
-    };
+    let at_port = Destination::NodePort(30080, 6);
     let said = explain(&cluster, at_port, None);
     assert_eq!(
         lines(&said, "node port ").len(),
@@ -309,6 +306,30 @@ fn a_service_is_shown_with_all_its_frontends() {
     assert_eq!(lines(&said, "load balancer's "), [balancer.as_str()]);
     let node_port = format!("node port 30080 {taken}");
     assert_eq!(lines(&said, "node port "), [node_port.as_str()]);
+}
+
+#[test]
+fn ports_and_frontends_beyond_the_bounds_are_counted() {
+    let mut many = service(&["10.96.0.1"]);
+    many.ports = (0..40)
+        .map(|n| port(&n.to_string(), "TCP", 1000 + n, 0))
+        .collect();
+    many.external_ips = (0..100).map(|n| format!("198.51.100.{n}")).collect();
+    let mut cluster = cluster(vec![many], vec![slice("s", both())]);
+    cluster.options.external_ips = true;
+    let said = explain(&cluster, all_of("web"), Some(Client::Pod));
+    assert_eq!(lines(&said, "port ").len(), 32, "{said}");
+    assert_eq!(lines(&said, "and 8 more ports").len(), 1, "{said}");
+    let frontends = lines(&said, "external IP ").len() + lines(&said, "cluster IP ").len();
+    assert_eq!(frontends, 64);
+    let more = lines(&said, "and ")
+        .into_iter()
+        .filter(|line| line.ends_with(" frontends"));
+    let more: Vec<&str> = more.collect();
+    assert_eq!(
+        (more[0], more[1], more.len()),
+        ("and 37 more frontends", "and 101 more frontends", 32)
+    );
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Explanations against the evaluator.
 
+use std::net::SocketAddr;
+
 use proptest::prelude::*;
 use tweed_component::explain::{Client, Destination, Step, Where};
 use tweed_core::object::service::ServicePort;
@@ -137,11 +139,8 @@ proptest! {
             let flow = world.flow(&mut dice);
             let expected = world.cluster.evaluate(&flow);
             prop_assert_eq!(&verdict(&world.planner, &flow), &expected, "{:?}", flow);
-            let to = Destination::Address {
-                address: flow.destination,
-                protocol: flow.protocol,
-                port: flow.port,
-            };
+            let at = SocketAddr::new(flow.destination, flow.port);
+            let to = Destination::Address(at, flow.protocol);
             let question = Where {
                 from: Some(Client::Address(flow.source)),
                 ..asked(to)

@@ -1,6 +1,7 @@
 //! Objects for tests, and a planner that was told of them.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_component::explain::{Destination, Where, text};
@@ -279,11 +280,7 @@ pub fn asked(to: Destination) -> Where {
 
 /// The destination of TCP at an address.
 pub fn destination(address: &str, port: u16) -> Destination {
-    Destination::Address {
-        address: address.parse().unwrap(),
-        protocol: 6,
-        port,
-    }
+    Destination::Address(SocketAddr::new(address.parse().unwrap(), port), 6)
 }
 
 /// All ports of a Service.
