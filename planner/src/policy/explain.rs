@@ -137,7 +137,8 @@ impl PolicyPlanner {
                 asked: Vec::new(),
             };
         }
-        let is_judged = self.desired().verdicts.judged.contains(&local);
+        let verdicts = &self.desired().verdicts;
+        let is_judged = verdicts.judged.contains(&local);
         let held = self.waiting_texts(local, direction);
         let decision = &judgement.decision;
         let plain = |passes| (passes, if passes { "allowed" } else { "DENIED" });
@@ -148,7 +149,7 @@ impl PolicyPlanner {
             _ if !is_judged => isolated,
             Decision::NotYetKnown => isolated,
             Decision::NotSubject => exempt,
-            _ if !held.is_empty() => plain(self.allows((local, other), direction, service)),
+            _ if !held.is_empty() => plain(verdicts.allows((local, other), direction, service)),
             _ => plain(judgement.verdict == Verdict::Allowed),
         };
         let (object, because) = match decision {

@@ -265,32 +265,11 @@ impl PolicyPlanner {
         self.holds_all
     }
 
-    /// The policies that select the pod of a local address in a direction and wait, so that
-    /// the rules before still count.
-    #[must_use]
-    pub fn waiting(&self, local: IpAddr, direction: Direction) -> Vec<PolicyKey> {
-        let waiting = self.model.waiting(Some((local, direction)));
-        waiting.into_keys().cloned().collect()
-    }
-
-    /// A sentence for each of [`PolicyPlanner::waiting`].
+    /// A sentence for each policy that selects the pod of a local address in a direction and
+    /// waits, so that the rules before still count.
     #[must_use]
     pub fn waiting_texts(&self, local: IpAddr, direction: Direction) -> Vec<String> {
         self.model.waiting_texts(Some((local, direction)))
-    }
-
-    /// Whether the last plan lets a new flow between a local address and another one pass,
-    /// in the direction of the local one.
-    #[must_use]
-    pub fn allows(
-        &self,
-        ends: (IpAddr, IpAddr),
-        direction: Direction,
-        protocol_and_port: (u8, u16),
-    ) -> bool {
-        self.desired()
-            .verdicts
-            .allows(ends, direction, protocol_and_port)
     }
 
     /// How many NetworkPolicies and how many ClusterNetworkPolicies there are.

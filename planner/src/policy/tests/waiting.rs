@@ -131,7 +131,7 @@ impl Late {
     }
 
     fn is_held(&self, (address, direction): Side) -> bool {
-        !self.world.planner.waiting(address, direction).is_empty()
+        !(self.world.planner.waiting_texts(address, direction)).is_empty()
     }
 
     fn pod(&self, address: IpAddr) -> Option<&LocalPod> {
