@@ -272,9 +272,14 @@ impl Keeper {
         nft: &mut Connection,
         skeleton: &Skeleton,
     ) -> Result<Option<Observation>, Error> {
-        self.is_touched(nft)?;
-        nft.look_at(self.table)?;
+        self.look_at(nft)?;
         Ok(observe(&mut nft.socket, skeleton)?)
+    }
+
+    /// The table is looked at from now on, but for the sets that are provided.
+    pub(super) fn look_at(&mut self, nft: &mut Connection) -> Result<(), Error> {
+        self.is_touched(nft)?;
+        nft.look_at(self.table)
     }
 
     /// The digest of the whole table with this skeleton; none if it is not known.

@@ -117,11 +117,27 @@ impl<T: Eq + Hash> Interned<T> {
         number
     }
 
-    /// A value that is in use is used once more.
-    pub fn use_again(&mut self, number: Number) {
-        if let Some(uses) = self.uses.get_mut(&number) {
-            *uses += 1;
-        }
+    /// A value that is in use, as it is kept, with its number.
+    pub fn get<Q: Eq + Hash + ?Sized>(&self, value: &Q) -> Option<(&T, Number)>
+    where
+        T: Borrow<Q>,
+    {
+        let known = self.ids.get_key_value(value);
+        known.map(|(value, number)| (value, *number))
+    }
+
+    /// How often a number is used.
+    pub fn uses(&self, number: Number) -> usize {
+        self.uses.get(&number).copied().unwrap_or_default()
+    }
+
+    /// The number of a value is that of another one from now on, which had none.
+    pub fn rename<Q: Eq + Hash + ?Sized>(&mut self, number: Number, old: &Q, new: T)
+    where
+        T: Borrow<Q>,
+    {
+        self.ids.remove(old);
+        self.ids.insert(new, number);
     }
 
     /// A value is used once less. Whether that was the last use.

@@ -434,3 +434,97 @@ fn rules_of_which_each_has_all_addresses_but_one() {
         );
     }
 }
+
+/// Policies of one namespace of which each rule is about the pods with one value of one of
+/// twelve labels, with a port of its own: a profile of thousands of ports for each pod.
+#[test]
+#[ignore = "prints figures for a person; it asserts nothing about them"]
+fn rules_for_each_bit_of_the_labels_of_pods() {
+    const BITS: usize = 12;
+    for (policies, rules) in [(100, 100), (300, 200)] {
+        let before = memory();
+        let mut planner = planner(0, 1, 0);
+        for number in 0..LOCAL {
+            let mut pod = local(number);
+            pod.namespace = "namespace-0".to_owned();
+            let bits =
+                (0..BITS).map(|at| (format!("b{at}"), (((number * 37) >> at) & 1).to_string()));
+            pod.labels.extend(bits);
+            planner.apply_pods(&PodScope::Own, Event::Apply(pod));
+        }
+        let pods = (0..LOCAL).map(|number| {
+            let mut pod = local(number);
+            pod.namespace = "namespace-0".to_owned();
+            pod
+        });
+        let of_tenant: Vec<Pod> = pods.collect();
+        planner.set_local(LocalPods {
+            pods: { of_tenant.iter() }
+                .map(|pod| {
+                    let name = PodName {
+                        namespace: pod.namespace.clone(),
+                        name: pod.name.clone(),
+                    };
+                    (pod.addresses[0].parse().unwrap(), Some(name.into()))
+                })
+                .collect(),
+            ..LocalPods::default()
+        });
+        let rule = |policy: usize, number: usize| {
+            let key = format!("b{}", number % BITS);
+            let value = ((policy + number / BITS) & 1).to_string();
+            let labels = [(key, value)].into();
+            let port = 1 + (policy * rules + number) as u16;
+            Rule {
+                peers: vec![Peer::Pods {
+                    namespace: None,
+                    pod: Some(LabelSelector {
+                        match_labels: labels,
+                        ..LabelSelector::default()
+                    }),
+                }],
+                ports: vec![Port {
+                    protocol: "TCP".to_owned(),
+                    port: PortMatch::Range(port, port),
+                }],
+            }
+        };
+        let of_tenant = |number: usize| NetworkPolicy {
+            namespace: "namespace-0".to_owned(),
+            name: format!("policy-{number}"),
+            policy_types: vec!["Ingress".to_owned()],
+            ingress: (0..rules).map(|at| rule(number, at)).collect(),
+            ..NetworkPolicy::default()
+        };
+        for number in 0..policies {
+            planner.apply_network_policies(Event::Apply(of_tenant(number)));
+        }
+        let begun = cpu_time();
+        assert_eq!(planner.plan(), Step::Full);
+        let took = cpu_time() - begun;
+        let desired = planner.desired();
+        println!(
+            "{policies} policies of {rules} rules: {took:?}; {} identities, {} pairs, {} exact; {:.0} MiB",
+            desired.verdicts.identities.len(),
+            desired.verdicts.pairs.ingress.len(),
+            desired.ports.exact.len(),
+            memory() - before,
+        );
+        measure(
+            "one of them changes",
+            &mut planner,
+            20,
+            |planner, number| {
+                let mut policy = of_tenant(number);
+                policy.ingress[0].ports[0].port = PortMatch::Range(60_001, 60_001);
+                planner.apply_network_policies(Event::Apply(policy));
+            },
+        );
+        for number in 0..policies {
+            let key = tweed_core::object::Object::key(&of_tenant(number));
+            planner.apply_network_policies(Event::Delete(key));
+        }
+        planner.plan();
+        println!("all deleted: {:.0} MiB", memory() - before);
+    }
+}

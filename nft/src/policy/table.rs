@@ -266,7 +266,7 @@ impl PolicyTable {
             before,
             mut at_once,
             after,
-        } = Steps::of(schema::changes::<Desired>(delta));
+        } = Steps::of(delta);
         let mut generation = current;
         if delta.verdicts.takes_away {
             generation = self.next(current)?;
@@ -331,6 +331,7 @@ impl Table for PolicyTable {
     }
 
     fn restore(&mut self, nft: &mut Connection) -> Result<Outcome, Error> {
+        self.keeper.look_at(nft)?;
         let entry = self.read_generation(nft)?;
         if self.generation.is_none() {
             return Ok(Outcome::default());

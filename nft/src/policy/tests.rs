@@ -1,9 +1,11 @@
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use tweed_netlink::nf::conntrack::MarkFilter;
 use tweed_planner::policy::desired::{Desired, FIRST_RANGE_PROFILE, PortRange, Ports};
-use tweed_planner::policy::verdicts::{FIRST_PROFILE, PerDirection, Verdicts};
+use tweed_planner::policy::verdicts::{FIRST_PROFILE, PerDirection, PortSet, Verdicts};
 
 use super::generation::Generation;
 use super::skeleton;
@@ -149,16 +151,12 @@ fn a_large_change_is_written_in_parts_around_what_packets_see() {
         desired.verdicts.pairs.ingress.insert((address, 1), profile);
         desired
     };
-    let small = Steps::of(schema::changes::<Desired>(&delta::delta(
-        &wide(0, 10),
-        &wide(1, 10),
-        true,
-    )));
+    let small = Steps::of(&delta::delta(&wide(0, 10), &wide(1, 10), true));
     assert!(small.before.is_empty() && small.after.is_empty());
     assert_eq!(small.at_once.len(), 2);
 
     let (old, new) = (wide(0, 30_000), wide(1, 50_000));
-    let large = Steps::of(schema::changes::<Desired>(&delta::delta(&old, &new, true)));
+    let large = Steps::of(&delta::delta(&old, &new, true));
     let mut after = contents(&old);
     let counts = |changes: &[Change]| -> Vec<usize> {
         let each = changes.chunks(1);
@@ -181,6 +179,23 @@ fn a_large_change_is_written_in_parts_around_what_packets_see() {
     assert_eq!(counts(&large.after), [20_000, 10_000]);
     apply(&mut after, &large.after);
     assert_eq!(after, contents(&new));
+
+    // A profile that keeps its number, beside others that come and go.
+    let keep = |mut desired: Desired, port| {
+        let profile = FIRST_PROFILE + 2;
+        let allowed = PortSet::range(6, port, port);
+        desired.verdicts.profiles = [(profile, Arc::new(allowed))].into();
+        desired.ports.exact.insert((profile, 6, port));
+        desired
+    };
+    let (old, new) = (keep(wide(0, 30_000), 80), keep(wide(1, 50_000), 81));
+    let large = Steps::of(&delta::delta(&old, &new, true));
+    assert_eq!(counts(&large.before), [20_000, 20_000, 10_000]);
+    assert_eq!(counts(&large.after), [20_000, 10_000]);
+    let at_once = large.at_once.iter();
+    let at_once = at_once.map(|change| (change.set.as_str(), change.delta.len()));
+    let at_once: BTreeMap<&str, usize> = at_once.collect();
+    assert_eq!(at_once, [(exact, 2), (pairs, 2)].into());
 }
 
 proptest! {

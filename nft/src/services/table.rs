@@ -293,6 +293,7 @@ impl Table for ServicesTable {
     }
 
     fn restore(&mut self, nft: &mut Connection) -> Result<Outcome, Error> {
+        self.keeper.look_at(nft)?;
         if !has_set(nft, SERVICES_TABLE, &PARTS.of(None).name())? {
             return Ok(Outcome::default());
         }

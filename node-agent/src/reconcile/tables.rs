@@ -2,6 +2,7 @@
 //! `inet tweed-services`. Each is written by itself, so what is refused of one holds no other
 //! one back. That a component is off means that its table is deleted.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::mem;
 use std::net::IpAddr;
@@ -251,15 +252,16 @@ impl Tables {
     ) -> Outcome {
         let written = self.written.take();
         let planned = overlay_step(planner, written, pod_links);
-        let desired = Ruleset {
+        // It has elements of all Nodes, and is mostly not needed.
+        let desired = || Ruleset {
             pod_links: pod_links.clone(),
             ..network.desired.ruleset.clone()
         };
         let wrote = self.open().and_then(|opened| match opened.joint {
-            Some(joint) => opened.switch(joint, &desired),
+            Some(joint) => opened.switch(joint, &desired()),
             None => {
                 let (nft, table) = (&mut opened.nft, &mut opened.overlay);
-                write(nft, table, &planned, &desired, resync).map(Some)
+                write(nft, table, &planned, desired, resync).map(Some)
             }
         });
         if matches!(wrote, Ok(Some(_))) {
@@ -278,7 +280,7 @@ impl Tables {
         let wrote = self.open().and_then(|opened| {
             let (nft, kept) = T::of(opened);
             kept.is_followed = true;
-            let repaired = write(nft, &mut kept.table, planned, desired, resync)?;
+            let repaired = write(nft, &mut kept.table, planned, || desired, resync)?;
             kept.ready = Some(T::is_wanted(desired));
             Ok(repaired)
         });
@@ -352,11 +354,11 @@ impl Opened {
 }
 
 /// Makes a table hold what is desired. Gives the number of objects that were put back.
-fn write<T: Table>(
+fn write<T: Table, D: Borrow<T::Desired>>(
     nft: &mut Connection,
     table: &mut T,
     planned: &Planned<T::Delta>,
-    desired: &T::Desired,
+    desired: impl FnOnce() -> D,
     resync: bool,
 ) -> Result<usize, Error> {
     if follow(nft, table, planned)? {
@@ -366,7 +368,7 @@ fn write<T: Table>(
     } else {
         table.forget();
     }
-    Ok(table.reconcile(nft, desired, resync)?.repaired)
+    Ok(table.reconcile(nft, desired().borrow(), resync)?.repaired)
 }
 
 /// Makes a table follow a step. Whether it holds what is planned, as far as nobody else has

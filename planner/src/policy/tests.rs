@@ -1,5 +1,6 @@
 mod addresses;
 mod cases;
+mod edits;
 mod fixture;
 mod names;
 mod open;

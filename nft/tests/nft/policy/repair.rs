@@ -10,6 +10,7 @@ use super::lab::{Fate::*, Lab, ruleset};
 use super::plan::{Plan, TCP, UDP, identity, profile, range_profile};
 use crate::node::NOTHING;
 use crate::repair::catch_all;
+use crate::tables::Tables;
 
 /// Something in every set, of both families.
 pub fn full(lab: &Lab) -> Desired {
@@ -256,4 +257,25 @@ fn a_change_of_other_rules_cuts_nothing() {
     }
     // VXLAN's own port is judged as any other.
     assert_eq!(lab.udp(&lab.a, &lab.b, Family::V4, 8472), Dropped);
+}
+
+/// Without policies or Services that are known, nothing is put back: each look at that must be
+/// the last one until somebody changes something.
+#[test]
+fn a_table_that_cannot_be_put_back_is_looked_at_once() {
+    let lab = Lab::new();
+    let touched = lab.with(|tables| {
+        let Tables {
+            nft,
+            policy,
+            services,
+            ..
+        } = tables;
+        let before = [policy.is_touched(nft), services.is_touched(nft)].map(Result::unwrap);
+        policy.restore(nft).unwrap();
+        services.restore(nft).unwrap();
+        let after = [policy.is_touched(nft), services.is_touched(nft)].map(Result::unwrap);
+        (before, after)
+    });
+    assert_eq!(touched, ([true; 2], [false; 2]));
 }

@@ -16,7 +16,7 @@ use super::rules::{Action, Tier};
 use super::verdicts::Number;
 
 /// One rule, in the order in which rules are asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ClassRule {
     /// When it is asked.
     pub tier: Tier,
@@ -32,7 +32,7 @@ pub struct ClassRule {
 }
 
 /// What a pod was allowed in the last plan in which its rules were certain.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub enum Before {
     /// Nothing: it had not been judged.
     Nothing,
@@ -53,13 +53,6 @@ pub struct Class {
     /// The places of rules for everybody. Those of the rules before follow on the others.
     everybody: Vec<usize>,
     by_peers: HashMap<Number, Vec<usize>>,
-}
-
-/// The same rules in the same order; all else follows from them.
-impl PartialEq for Class {
-    fn eq(&self, other: &Self) -> bool {
-        self.isolated == other.isolated && self.rules == other.rules && self.before == other.before
-    }
 }
 
 /// What is assumed of doubtful rules.

@@ -1,6 +1,7 @@
 //! The rules of each local pod, from the policies that apply to it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::class::{Before, Class, ClassRule};
@@ -11,36 +12,79 @@ use super::rules::{Atom, Rules, Tier};
 use super::verdicts::{DIRECTIONS, Direction, Number, PerDirection, Verdicts};
 use super::{InForce, Model, atoms};
 
+/// The rules of local addresses.
+type Classes = BTreeMap<IpAddr, PerDirection<Option<Arc<Class>>>>;
+
 /// The lists of peers of which pods are not known yet, with their namespaces.
 pub(super) type Unlisted = BTreeMap<Number, BTreeSet<String>>;
 
 impl Model {
     /// Writes the rules of each local address anew that may have others.
     pub(super) fn classify(&mut self, index: &Index, verdicts: &Verdicts) {
+        let mut classes: Classes = BTreeMap::new();
         for address in &self.pending.locals {
-            let Some(local) = self.locals.get_mut(address) else {
+            let Some(local) = self.locals.get(address) else {
                 continue;
             };
-            let pod = index.local.as_ref().and_then(|all| all.pods.get(address));
-            let is_judged = verdicts.judged.contains(address);
-            let was_judged = is_judged && self.judged_for.get(address) == pod;
+            let was_judged = self.was_judged(index, verdicts, *address);
             let applied = local.applied.iter();
             let policies: Vec<(&PolicyKey, &InForce)> = applied
                 .filter_map(|key| Some((key, self.in_force.get(key)?)))
                 .collect();
-            let subject = local.subject().cloned();
             let [ingress, egress] = DIRECTIONS.map(|direction| {
-                let kind = subject.as_ref()?;
+                let kind = local.subject()?;
+                if let Some(same) = self.same_rules(&classes, local, direction) {
+                    return Some(same);
+                }
                 let before = before(local, direction, was_judged);
                 let class = class(direction, kind, policies.clone(), &self.unlisted, before);
                 class.map(Arc::new)
             });
-            local.classes = PerDirection { ingress, egress };
+            classes.insert(*address, PerDirection { ingress, egress });
+        }
+        for (address, classes) in classes {
+            let was_judged = self.was_judged(index, verdicts, address);
+            let Some(local) = self.locals.get_mut(&address) else {
+                continue;
+            };
+            local.classes = classes;
             let waits = !was_judged && local.is_held();
             if std::mem::replace(&mut local.waits, waits) != waits {
-                self.pending.judged.insert(*address);
+                self.pending.judged.insert(address);
             }
         }
+    }
+
+    /// Whether the last plan has judged an address for the pod that has it now.
+    fn was_judged(&self, index: &Index, verdicts: &Verdicts, address: IpAddr) -> bool {
+        let pod = index.local.as_ref().and_then(|all| all.pods.get(&address));
+        verdicts.judged.contains(&address) && self.judged_for.get(&address) == pod
+    }
+
+    /// The rules of another local pod that have been written already, or need not be: those of
+    /// a pod to which the same policies apply, and which has the same ports where they count.
+    /// Thousands of rules are so held once. Where a rule is doubtful they depend on more.
+    fn same_rules(
+        &self,
+        written: &Classes,
+        local: &Local,
+        direction: Direction,
+    ) -> Option<Arc<Class>> {
+        let ports = local.subject().map(|kind| &kind.ports);
+        let same = |other: &Local| {
+            let of_other = other.subject().map(|kind| &kind.ports);
+            other.applied == local.applied && (direction == Direction::Out || of_other == ports)
+        };
+        self.locals.iter().find_map(|(address, other)| {
+            let classes = match written.get(address) {
+                None if self.pending.locals.contains(address) => return None,
+                None => &other.classes,
+                Some(written) => written,
+            };
+            let class = classes.get(direction).as_ref();
+            let class = class.filter(|class| class.before().is_none() && same(other));
+            class.cloned()
+        })
     }
 }
 
@@ -83,7 +127,7 @@ fn class(
         for (rule, peers) in each.zip(one.peers.get(direction)) {
             let mut ports = rule.ports.clone();
             if direction == Direction::In {
-                ports.fixed = ports.of(&kind.ports);
+                ports.fixed = ports.of(&kind.ports).into_owned();
                 ports.named.clear();
             }
             let known = ClassRule {

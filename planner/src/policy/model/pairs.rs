@@ -1,7 +1,9 @@
-//! The profiles of local addresses and identities.
+//! What local addresses are allowed with identities.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use tweed_core::family::Family;
 use tweed_core::keyed::{self, Entry};
@@ -11,51 +13,62 @@ use super::class::Class;
 use super::identify::Identified;
 use super::identities::Content;
 use super::local::Local;
-use super::ports::PortSet;
-use super::profiles::Profiles;
+use super::profiles::{Allowed, Move, Profiles};
 use super::verdicts::{Changing, DIRECTIONS, Direction, Number, SELF, UNKNOWN, Verdicts};
 use crate::tables::{put, put_into};
+
+/// The identities with which something is allowed, in ascending order.
+type AllAllowed = Rc<[(Number, Allowed)]>;
 
 impl Model {
     /// Brings the pairs of local addresses and identities up to date.
     pub(super) fn pair(&mut self, identified: &Identified, verdicts: &mut Changing<'_>) {
+        let mut moves = Vec::new();
         for address in std::mem::take(&mut self.pending.gone) {
             if !self.locals.contains_key(&address) {
                 for direction in DIRECTIONS {
-                    self.clear(verdicts, address, direction);
+                    moves.extend(forbid(verdicts.desired, direction, address));
                 }
+                police(verdicts, address, [false; 2]);
             }
         }
-        let locals = std::mem::take(&mut self.locals);
-        for (address, local) in &locals {
+        let mut judges = HashMap::new();
+        for (address, local) in &self.locals {
             let anew = self.pending.locals.contains(address);
             let number = verdicts.desired.identity_of(*address);
             let own = anew
                 || identified.addresses.contains(address)
                 || identified.touched.contains(&number);
+            let family = Family::of(*address);
             for direction in DIRECTIONS {
                 let Some(class) = local.classes.get(direction) else {
                     if anew {
-                        self.clear(verdicts, *address, direction);
+                        moves.extend(forbid(verdicts.desired, direction, *address));
                     }
                     continue;
                 };
-                let twin = || self.twin(&locals, *address, direction, class);
-                match anew.then(twin) {
-                    Some(Some(twin)) => {
-                        self.pair_as(verdicts, *address, direction, twin);
-                        self.pair_some(verdicts, *address, direction, class, identified);
+                let judge = judges.entry(Arc::as_ptr(class));
+                let judge = judge.or_insert_with(|| Judge::new(class, &self.profiles));
+                if anew {
+                    let twin = || {
+                        let twin = self.twin(direction, class, family)?;
+                        Some(pairs_of(verdicts.desired, direction, twin))
+                    };
+                    let all = judge.all(self, verdicts.desired, identified, family, twin);
+                    moves.extend(replace(verdicts.desired, direction, *address, &all));
+                } else {
+                    for number in &identified.touched {
+                        let allowed = self.allowed(judge, family, *number);
+                        let key = (*address, *number);
+                        moves.extend(move_of(verdicts.desired, direction, key, allowed));
                     }
-                    Some(None) => self.pair_all(verdicts, *address, direction, class),
-                    None => self.pair_some(verdicts, *address, direction, class, identified),
                 }
                 if own {
                     let identity = self.identities.get(number);
                     let content = identity.map(|one| one.content.clone());
-                    let content = content.as_deref().cloned().unwrap_or_default();
-                    let matching = class.matching(&content.sets);
-                    let set = class.allowed(&matching, &content.ports, true);
-                    self.set_pair(verdicts, (*address, SELF), direction, &set);
+                    let allowed = judge.with_itself(&content.unwrap_or_default());
+                    let key = (*address, SELF);
+                    moves.extend(move_of(verdicts.desired, direction, key, allowed));
                 }
             }
             if anew {
@@ -63,200 +76,113 @@ impl Model {
                 police(verdicts, *address, policed);
             }
         }
-        self.locals = locals;
+        drop(judges);
+        self.profiles.apply(verdicts, &moves);
     }
 
-    /// Another local address with the same rules whose pairs are there already: all that
-    /// they follow from is its rules and the identities of its family.
-    fn twin(
-        &self,
-        locals: &BTreeMap<IpAddr, Local>,
-        address: IpAddr,
-        direction: Direction,
-        class: &Class,
-    ) -> Option<IpAddr> {
-        let is_paired = |one: &IpAddr| *one < address || !self.pending.locals.contains(one);
-        let same = |local: &Local| local.classes.get(direction).as_deref() == Some(class);
-        let mut locals = locals.iter().filter(|(one, _)| {
-            **one != address && Family::of(**one) == Family::of(address) && is_paired(one)
-        });
-        locals.find(|(_, local)| same(local)).map(|(one, _)| *one)
-    }
-
-    /// The same identities for a local address as another one has.
-    fn pair_as(
-        &mut self,
-        verdicts: &mut Changing<'_>,
-        address: IpAddr,
-        direction: Direction,
-        twin: IpAddr,
-    ) {
-        let wanted: Vec<_> = pairs_of(verdicts.desired, direction, twin)
-            .filter(|(number, _)| *number != SELF)
-            .collect();
-        for (_, profile) in &wanted {
-            self.profiles.use_again(*profile);
-        }
-        self.replace(verdicts, address, direction, wanted);
-    }
-
-    /// All identities for a local address.
-    fn pair_all(
-        &mut self,
-        verdicts: &mut Changing<'_>,
-        address: IpAddr,
-        direction: Direction,
-        class: &Class,
-    ) {
-        let mut judge = Judge {
-            class,
-            profiles: &mut self.profiles,
-            verdicts,
-            matching: Vec::new(),
-            known: HashMap::new(),
+    /// A local address of a family with the same rules of which the pairs are there already:
+    /// all that they follow from is its rules and the identities of its family.
+    fn twin(&self, direction: Direction, class: &Arc<Class>, family: Family) -> Option<IpAddr> {
+        let same = |(one, local): &(&IpAddr, &Local)| {
+            let of = local.classes.get(direction).as_ref();
+            Family::of(**one) == family
+                && !self.pending.locals.contains(*one)
+                && of.is_some_and(|of| Arc::ptr_eq(of, class))
         };
-        let mut wanted = Vec::new();
-        let unknown = judge.profile(&Content::default());
-        wanted.extend(unknown.map(|profile| (UNKNOWN, profile)));
-        let family = Family::of(address);
-        for (number, identity) in self.identities.iter().filter(|(_, one)| one.is_of(family)) {
-            let profile = judge.profile(&identity.content);
-            wanted.extend(profile.map(|profile| (number, profile)));
-        }
-        self.replace(verdicts, address, direction, wanted);
+        self.locals.iter().find(same).map(|(one, _)| *one)
     }
 
-    /// Gives a local address these profiles for identities, and none for all others but
-    /// itself. Each profile counts as used once more already.
-    fn replace(
-        &mut self,
-        verdicts: &mut Changing<'_>,
-        address: IpAddr,
-        direction: Direction,
-        wanted: Vec<(Number, Number)>,
-    ) {
-        let old: Vec<_> = pairs_of(verdicts.desired, direction, address)
-            .filter(|(number, _)| *number != SELF)
-            .collect();
-        for entry in keyed::compare(old, wanted) {
-            let (number, was, is) = match entry {
-                Entry::First(number, was) => (number, Some(was), None),
-                Entry::Second(number, is) => (number, None, Some(is)),
-                Entry::Both(number, was, is) => (number, Some(was), Some(is)),
-            };
-            if was != is {
-                put_pair(verdicts, direction, (address, number), is);
-            }
-            if let Some(was) = was {
-                self.profiles.release(was, verdicts);
-            }
-        }
-    }
-
-    /// The identities that have changed for a local address.
-    fn pair_some(
-        &mut self,
-        verdicts: &mut Changing<'_>,
-        address: IpAddr,
-        direction: Direction,
-        class: &Class,
-        identified: &Identified,
-    ) {
-        let family = Family::of(address);
-        for number in &identified.touched {
-            let identity = self.identities.get(*number).filter(|one| one.is_of(family));
-            let set = identity.map(|identity| {
-                let matching = class.matching(&identity.content.sets);
-                class.allowed(&matching, &identity.content.ports, false)
-            });
-            self.set_pair(
-                verdicts,
-                (address, *number),
-                direction,
-                &set.unwrap_or_default(),
-            );
-        }
-    }
-
-    /// Gives a local address the profile for an identity that allows this; none for nothing.
-    fn set_pair(
-        &mut self,
-        verdicts: &mut Changing<'_>,
-        key: (IpAddr, Number),
-        direction: Direction,
-        set: &PortSet,
-    ) {
-        let old = verdicts.desired.allowed(direction, key.0, key.1);
-        if old.map_or(set.is_empty(), |old| old == set) {
-            return;
-        }
-        let old = verdicts.desired.pairs.get(direction).get(&key).copied();
-        let new = self.profiles.acquire(set, verdicts);
-        put_pair(verdicts, direction, key, new);
-        if let Some(old) = old {
-            self.profiles.release(old, verdicts);
-        }
-    }
-
-    /// No policy is about this address in this direction.
-    fn clear(&mut self, verdicts: &mut Changing<'_>, address: IpAddr, direction: Direction) {
-        self.replace(verdicts, address, direction, Vec::new());
-        self.set_pair(verdicts, (address, SELF), direction, &PortSet::default());
-        police_one(verdicts, address, direction, false);
-        let policed = &verdicts.desired.policed;
-        if !DIRECTIONS
-            .iter()
-            .any(|one| policed.get(*one).contains(&address))
-        {
-            put!(verdicts, selves, address, None);
-        }
+    /// What is allowed with an identity.
+    fn allowed(&self, judge: &mut Judge<'_>, family: Family, number: Number) -> Option<Allowed> {
+        let identity = self.identities.get(number)?;
+        let content = identity.is_of(family).then(|| identity.content.clone())?;
+        judge.allowed(&content)
     }
 }
 
-fn police(verdicts: &mut Changing<'_>, address: IpAddr, policed: [bool; 2]) {
-    for (direction, policed) in DIRECTIONS.into_iter().zip(policed) {
-        police_one(verdicts, address, direction, policed);
-    }
-    let policed = policed.contains(&true).then_some(());
-    put!(verdicts, selves, address, policed);
-}
-
-fn police_one(verdicts: &mut Changing<'_>, address: IpAddr, direction: Direction, policed: bool) {
-    let Changing { desired, delta } = verdicts;
-    let delta = delta.as_mut().map(|delta| delta.policed.get_mut(direction));
-    let policed = policed.then_some(());
-    put_into(desired.policed.get_mut(direction), delta, address, policed);
-}
-
-/// Finds the profiles of a class, and remembers them for identities that the same rules
-/// are about.
-struct Judge<'a, 'v> {
+/// Says what one pod's rules in one direction allow, and remembers it for identities that the
+/// same rules are about.
+struct Judge<'a> {
     class: &'a Class,
-    profiles: &'a mut Profiles,
-    verdicts: &'a mut Changing<'v>,
+    profiles: &'a Profiles,
     /// The rules that are about an identity.
     matching: Vec<usize>,
-    known: HashMap<Vec<usize>, Option<Number>>,
+    known: HashMap<Vec<usize>, Option<Allowed>>,
+    /// What is allowed with all identities of a family.
+    all: [Option<AllAllowed>; 2],
 }
 
-impl Judge<'_, '_> {
-    /// The profile for an identity, which is used once more; none for nothing.
-    fn profile(&mut self, content: &Content) -> Option<Number> {
+impl<'a> Judge<'a> {
+    fn new(class: &'a Class, profiles: &'a Profiles) -> Self {
+        Self {
+            class,
+            profiles,
+            matching: Vec::new(),
+            known: HashMap::new(),
+            all: [None, None],
+        }
+    }
+
+    /// What is allowed with an identity.
+    fn allowed(&mut self, content: &Content) -> Option<Allowed> {
         self.class.match_into(&content.sets, &mut self.matching);
         // With named ports it also depends on the ports of the destination.
         let has_names = self.class.has_names(&self.matching);
         if !has_names && let Some(known) = self.known.get(&self.matching) {
-            if let Some(profile) = known {
-                self.profiles.use_again(*profile);
-            }
-            return *known;
+            return known.clone();
         }
         let set = self.class.allowed(&self.matching, &content.ports, false);
-        let profile = self.profiles.acquire(&set, self.verdicts);
+        let allowed = self.profiles.find(set);
         if !has_names {
-            self.known.insert(self.matching.clone(), profile);
+            self.known.insert(self.matching.clone(), allowed.clone());
         }
-        profile
+        allowed
+    }
+
+    /// What is allowed for a flow of the pod, which has this identity, to itself.
+    fn with_itself(&self, content: &Content) -> Option<Allowed> {
+        let matching = self.class.matching(&content.sets);
+        let set = self.class.allowed(&matching, &content.ports, true);
+        self.profiles.find(set)
+    }
+
+    /// What is allowed with each identity of a family. For those that have not changed it is
+    /// what the pairs of a `twin` say.
+    fn all<T: Iterator<Item = (Number, Number)>>(
+        &mut self,
+        model: &Model,
+        verdicts: &Verdicts,
+        identified: &Identified,
+        family: Family,
+        twin: impl FnOnce() -> Option<T>,
+    ) -> AllAllowed {
+        if let Some(all) = &self.all[family as usize] {
+            return Rc::clone(all);
+        }
+        let mut all: Vec<(Number, Allowed)> = Vec::new();
+        match twin() {
+            Some(pairs) => {
+                let stays = |one: &Number| *one != SELF && !identified.touched.contains(one);
+                let stay = pairs.filter(|(one, _)| stays(one));
+                let of = |(one, profile)| Some((one, Allowed::of(verdicts, profile)?));
+                all.extend(stay.filter_map(of));
+                for number in &identified.touched {
+                    let allowed = model.allowed(self, family, *number);
+                    all.extend(allowed.map(|allowed| (*number, allowed)));
+                }
+                all.sort_unstable_by_key(|(number, _)| *number);
+            }
+            None => {
+                let unknown = self.allowed(&Content::default());
+                all.extend(unknown.map(|allowed| (UNKNOWN, allowed)));
+                let identities = model.identities.iter();
+                for (number, identity) in identities.filter(|(_, one)| one.is_of(family)) {
+                    let allowed = self.allowed(&identity.content);
+                    all.extend(allowed.map(|allowed| (number, allowed)));
+                }
+            }
+        }
+        Rc::clone(self.all[family as usize].insert(all.into()))
     }
 }
 
@@ -271,13 +197,71 @@ fn pairs_of(
     pairs.map(|((_, number), profile)| (*number, *profile))
 }
 
-fn put_pair(
-    verdicts: &mut Changing<'_>,
+/// What changes where this is allowed, and was not.
+fn move_of(
+    verdicts: &Verdicts,
     direction: Direction,
     key: (IpAddr, Number),
-    profile: Option<Number>,
-) {
+    allowed: Option<Allowed>,
+) -> Option<Move> {
+    let was = verdicts.pairs.get(direction).get(&key).copied();
+    let one = Move {
+        direction,
+        key,
+        was,
+        allowed,
+    };
+    one.changes().then_some(one)
+}
+
+/// What changes where a local address is allowed `all` this, and nothing with other
+/// identities but its own.
+fn replace(
+    verdicts: &Verdicts,
+    direction: Direction,
+    address: IpAddr,
+    all: &[(Number, Allowed)],
+) -> impl Iterator<Item = Move> {
+    let old = pairs_of(verdicts, direction, address).filter(|(number, _)| *number != SELF);
+    let new = all.iter().map(|(number, allowed)| (*number, allowed));
+    let entries = keyed::compare(old, new).map(move |entry| {
+        let (number, was, allowed) = match entry {
+            Entry::First(number, was) => (number, Some(was), None),
+            Entry::Second(number, allowed) => (number, None, Some(allowed.clone())),
+            Entry::Both(number, was, allowed) => (number, Some(was), Some(allowed.clone())),
+        };
+        Move {
+            direction,
+            key: (address, number),
+            was,
+            allowed,
+        }
+    });
+    entries.filter(Move::changes)
+}
+
+/// What changes where a local address is allowed nothing.
+fn forbid(
+    verdicts: &Verdicts,
+    direction: Direction,
+    address: IpAddr,
+) -> impl Iterator<Item = Move> {
+    let old = pairs_of(verdicts, direction, address);
+    old.map(move |(number, was)| Move {
+        direction,
+        key: (address, number),
+        was: Some(was),
+        allowed: None,
+    })
+}
+
+fn police(verdicts: &mut Changing<'_>, address: IpAddr, policed: [bool; 2]) {
     let Changing { desired, delta } = verdicts;
-    let delta = delta.as_mut().map(|delta| delta.pairs.get_mut(direction));
-    put_into(desired.pairs.get_mut(direction), delta, key, profile);
+    for (direction, policed) in DIRECTIONS.into_iter().zip(policed) {
+        let delta = delta.as_mut().map(|delta| delta.policed.get_mut(direction));
+        let policed = policed.then_some(());
+        put_into(desired.policed.get_mut(direction), delta, address, policed);
+    }
+    let policed = policed.contains(&true).then_some(());
+    put!(verdicts, selves, address, policed);
 }

@@ -1,5 +1,7 @@
 //! Sets of protocols and destination ports, and what a rule says of them.
 
+use std::borrow::Cow;
+
 use tweed_core::object::pod::NamedPort;
 
 use crate::protocols::{PROTOCOLS, protocol_number};
@@ -70,11 +72,11 @@ impl PortSet {
     }
 
     /// What is in any of many.
-    pub fn union_of(sets: impl IntoIterator<Item = Self>) -> Self {
+    pub fn union_of<'a>(sets: impl IntoIterator<Item = Cow<'a, Self>>) -> Self {
         let mut all = Self::default();
         for set in sets {
             all.others |= set.others;
-            for (into, more) in all.ports.iter_mut().zip(set.ports) {
+            for (into, more) in all.ports.iter_mut().zip(&set.ports) {
                 into.extend(more);
             }
         }
@@ -119,31 +121,31 @@ impl PortSet {
     }
 }
 
-/// Walks the bounds of both lists and keeps the ports for which `keep` holds.
+/// Walks the bounds of both lists and keeps the ports for which `keep` holds, which does not
+/// hold for what is in neither.
 fn combine(a: &Ranges, b: &Ranges, keep: &impl Fn(bool, bool) -> bool) -> Ranges {
-    let mut bounds: Vec<u32> = Vec::with_capacity(2 * (a.len() + b.len()));
-    for (first, last) in a.iter().chain(b) {
-        bounds.extend([u32::from(*first), u32::from(*last) + 1]);
-    }
-    bounds.sort_unstable();
-    bounds.dedup();
+    let bounds = |ranges: &Ranges| {
+        let each = ranges.clone().into_iter();
+        let each = each.flat_map(|(first, last)| [u32::from(first), u32::from(last) + 1]);
+        each.peekable()
+    };
+    let (mut of_a, mut of_b) = (bounds(a), bounds(b));
+    let (mut in_a, mut in_b) = (false, false);
     let mut ranges = Ranges::new();
-    let mut open: Option<u16> = None;
-    for at in bounds {
-        let Ok(port) = u16::try_from(at) else {
-            break;
-        };
-        let kept = keep(contains(a, port), contains(b, port));
-        match (open, kept) {
-            (None, true) => open = Some(port),
+    let mut open = None;
+    while let Some(at) = [of_a.peek(), of_b.peek()].into_iter().flatten().min() {
+        let at = *at;
+        in_a ^= of_a.next_if_eq(&at).is_some();
+        in_b ^= of_b.next_if_eq(&at).is_some();
+        match (open, keep(in_a, in_b)) {
+            (None, true) => open = u16::try_from(at).ok(),
             (Some(first), false) => {
-                ranges.push((first, port - 1));
+                ranges.extend(u16::try_from(at - 1).map(|last| (first, last)));
                 open = None;
             }
             _ => {}
         }
     }
-    ranges.extend(open.map(|first| (first, u16::MAX)));
     ranges
 }
 
@@ -201,15 +203,15 @@ impl RulePorts {
     }
 
     /// What is meant for a destination with these named ports.
-    pub fn of(&self, ports: &[NamedPort]) -> PortSet {
-        let mut set = self.fixed.clone();
+    pub fn of(&self, ports: &[NamedPort]) -> Cow<'_, PortSet> {
+        let mut set = Cow::Borrowed(&self.fixed);
         for (protocol, name) in &self.named {
             for port in ports.iter().filter(|port| port.name == *name) {
                 let number = protocol_number(&port.protocol);
                 if let Some(number) = number
                     && protocol.is_none_or(|wanted| wanted == number)
                 {
-                    set = set.union(&PortSet::range(number, port.port, port.port));
+                    set = Cow::Owned(set.union(&PortSet::range(number, port.port, port.port)));
                 }
             }
         }
@@ -240,8 +242,9 @@ mod tests {
             PortSet::default(),
         ]);
         let one_by_one = all.clone().fold(PortSet::default(), |a, b| a.union(&b));
-        assert_eq!(PortSet::union_of(all), one_by_one);
-        assert!(PortSet::union_of([PortSet::all(), tcp(1, 1)]).is_all());
+        assert_eq!(PortSet::union_of(all.map(Cow::Owned)), one_by_one);
+        let both = [PortSet::all(), tcp(1, 1)].map(Cow::Owned);
+        assert!(PortSet::union_of(both).is_all());
     }
 
     #[test]
@@ -274,12 +277,12 @@ mod tests {
             fixed: PortSet::default(),
             named: vec![(protocol, "dns".to_owned())],
         };
-        assert_eq!(named(Some(6)).of(&ports), tcp(54, 54));
-        assert_eq!(named(Some(132)).of(&ports), PortSet::default());
+        assert_eq!(named(Some(6)).of(&ports).into_owned(), tcp(54, 54));
+        assert_eq!(named(Some(132)).of(&ports).into_owned(), PortSet::default());
         let both = tcp(54, 54).union(&PortSet::range(17, 53, 53));
-        assert_eq!(named(None).of(&ports), both);
+        assert_eq!(named(None).of(&ports).into_owned(), both);
         // Of a destination whose names are not known it may be any.
-        let any = |protocol| named(protocol).widest().of(&[]);
+        let any = |protocol| named(protocol).widest().of(&[]).into_owned();
         assert_eq!(any(Some(6)), tcp(0, u16::MAX));
         assert!(both.is_subset(&any(None)) && !any(None).others());
     }

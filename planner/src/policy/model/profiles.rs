@@ -1,11 +1,63 @@
 //! Profiles: each different set of protocols and ports that is allowed, with a number.
+//!
+//! A profile whose pairs are all to be allowed the same other thing keeps its number: so an
+//! edit of one of many policies that allow a pod something costs what it adds and takes away.
 
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::ports::PortSet;
-use super::verdicts::{Changing, FIRST_PROFILE, Number};
+use super::verdicts::{Changing, Direction, FIRST_PROFILE, Number, Verdicts};
 use crate::numbers::Interned;
-use crate::tables::put;
+use crate::tables::{put, put_into};
+
+/// Maximum number of ranges of ports that profiles gain and lose in one change while they keep
+/// their numbers. All of them are written in one transaction, where new profiles can be
+/// written in parts.
+const MAX_IN_PLACE: usize = 5_000;
+
+/// What a local address is to be allowed with an identity: never nothing.
+#[derive(Debug, Clone)]
+pub struct Allowed {
+    ports: Arc<PortSet>,
+    /// The profile that has allowed just this before the change.
+    profile: Option<Number>,
+}
+
+impl Allowed {
+    /// What a profile allows.
+    pub fn of(verdicts: &Verdicts, profile: Number) -> Option<Self> {
+        let ports = verdicts.profiles.get(&profile)?.clone();
+        Some(Self {
+            ports,
+            profile: Some(profile),
+        })
+    }
+}
+
+/// A local address that is to be allowed something else with an identity.
+#[derive(Debug)]
+pub struct Move {
+    /// The direction.
+    pub direction: Direction,
+    /// The local address, and the identity.
+    pub key: (IpAddr, Number),
+    /// The profile before the change.
+    pub was: Option<Number>,
+    /// What it is to be allowed.
+    pub allowed: Option<Allowed>,
+}
+
+impl Move {
+    /// Whether it is something else.
+    pub fn changes(&self) -> bool {
+        match &self.allowed {
+            None => self.was.is_some(),
+            Some(allowed) => allowed.profile.is_none() || allowed.profile != self.was,
+        }
+    }
+}
 
 /// The numbers of all profiles in use. What they allow is in the verdicts.
 #[derive(Debug)]
@@ -18,27 +70,109 @@ impl Default for Profiles {
 }
 
 impl Profiles {
-    /// The profile that allows this, which is used once more; none for nothing.
-    pub fn acquire(&mut self, set: &PortSet, verdicts: &mut Changing<'_>) -> Option<Number> {
+    /// A set as what is allowed; none for nothing.
+    pub fn find(&self, set: PortSet) -> Option<Allowed> {
         if set.is_empty() {
             return None;
         }
-        let mut new = None;
-        let kept = || new.insert(Arc::new(set.clone())).clone();
-        let number = self.0.acquire(set, kept);
-        if new.is_some() {
-            put!(verdicts, profiles, number, new);
-        }
-        Some(number)
+        Some(match self.0.get(&set) {
+            Some((ports, profile)) => Allowed {
+                ports: ports.clone(),
+                profile: Some(profile),
+            },
+            None => Allowed {
+                ports: Arc::new(set),
+                profile: None,
+            },
+        })
     }
 
-    /// A profile that is in use is used once more.
-    pub fn use_again(&mut self, number: Number) {
-        self.0.use_again(number);
+    /// Carries out moves.
+    pub fn apply(&mut self, verdicts: &mut Changing<'_>, moves: &[Move]) {
+        self.rename(verdicts, moves);
+        for one in moves {
+            let ports = one.allowed.as_ref().map(|allowed| &allowed.ports);
+            let profile = ports.map(|ports| self.acquire(ports, verdicts));
+            let Changing { desired, delta } = &mut *verdicts;
+            let delta = delta
+                .as_mut()
+                .map(|delta| delta.pairs.get_mut(one.direction));
+            put_into(
+                desired.pairs.get_mut(one.direction),
+                delta,
+                one.key,
+                profile,
+            );
+        }
+        for was in moves.iter().filter_map(|one| one.was) {
+            self.release(was, verdicts);
+        }
+    }
+
+    /// Gives profiles that all their pairs leave the meaning that most of these get, where no
+    /// profile has it yet.
+    fn rename(&mut self, verdicts: &mut Changing<'_>, moves: &[Move]) {
+        let mut leaving: HashMap<Number, usize> = HashMap::new();
+        let mut becoming: HashMap<(Number, *const PortSet), (usize, &Arc<PortSet>)> =
+            HashMap::new();
+        let mut wanted: HashSet<Number> = HashSet::new();
+        for one in moves {
+            if let Some(was) = one.was {
+                *leaving.entry(was).or_default() += 1;
+            }
+            let Some(Allowed { ports, profile }) = &one.allowed else {
+                continue;
+            };
+            if let Some(profile) = profile {
+                wanted.insert(*profile);
+            } else if let Some(was) = one.was {
+                let key = (was, Arc::as_ptr(ports));
+                becoming.entry(key).or_insert((0, ports)).0 += 1;
+            }
+        }
+        let mut candidates: Vec<_> = { becoming.into_iter() }
+            .map(|((profile, _), (count, ports))| (usize::MAX - count, profile, ports))
+            .collect();
+        candidates.sort_unstable();
+        let (mut renamed, mut left) = (HashSet::new(), MAX_IN_PLACE);
+        for (_, profile, ports) in candidates {
+            let Some(old) = verdicts.desired.profiles.get(&profile) else {
+                continue;
+            };
+            let all_leave = leaving.get(&profile) == Some(&self.0.uses(profile));
+            if !all_leave
+                || wanted.contains(&profile)
+                || renamed.contains(&profile)
+                || self.0.get(&**ports).is_some()
+            {
+                continue;
+            }
+            let [lost, gained] = [old.difference(ports), ports.difference(old)];
+            let cost = lost.ranges().count() + gained.ranges().count();
+            if cost <= left && cost < ports.ranges().count() {
+                left -= cost;
+                renamed.insert(profile);
+                self.0.rename(profile, &**old, ports.clone());
+                put!(verdicts, profiles, profile, Some(ports.clone()));
+            }
+        }
+    }
+
+    /// The profile that allows this, which is used once more.
+    fn acquire(&mut self, ports: &Arc<PortSet>, verdicts: &mut Changing<'_>) -> Number {
+        let mut is_new = false;
+        let number = self.0.acquire(&**ports, || {
+            is_new = true;
+            ports.clone()
+        });
+        if is_new {
+            put!(verdicts, profiles, number, Some(ports.clone()));
+        }
+        number
     }
 
     /// The profile is used once less.
-    pub fn release(&mut self, number: Number, verdicts: &mut Changing<'_>) {
+    fn release(&mut self, number: Number, verdicts: &mut Changing<'_>) {
         let Some(set) = verdicts.desired.profiles.get(&number) else {
             return;
         };

@@ -22,6 +22,13 @@ impl Model {
         if isolates || !delta.judged.removed.is_empty() {
             return true;
         }
+        let mut profiles = delta.profiles.removed.iter();
+        if profiles.any(|(number, was)| {
+            let is = delta.profiles.added.get(number);
+            is.is_some_and(|is| !was.is_subset(is))
+        }) {
+            return true;
+        }
         // What was isolated was allowed nothing.
         let was_judged = |address: &IpAddr| {
             verdicts.judged.contains(address) && !delta.judged.added.contains_key(address)

@@ -3,9 +3,11 @@
 //! [`Table`] keeps [`Desired`]: the verdicts, which the model changes and the rules look up as
 //! they are, and the elements that say what a profile allows. Of these the ranges of a profile
 //! and a protocol are a profile of their own that others with the same ranges share, because
-//! the kernel's sets of ranges are slow to change.
+//! the kernel's sets of ranges are slow to change. A range profile never changes.
 
 pub mod desired;
+
+use tweed_core::keyed::{self, Entry};
 
 use crate::numbers::{Interned, Number};
 use crate::policy::model::verdicts::{PortSet, Verdicts, VerdictsDelta};
@@ -56,11 +58,15 @@ impl Table {
         let profiles = change.as_ref().map(|change| &change.profiles);
         let new = profiles.map_or(&verdicts.profiles, |profiles| &profiles.added);
         for (number, set) in new {
-            enter(&mut ports, range_profiles, *number, set);
+            let old = profiles.and_then(|profiles| profiles.removed.get(number));
+            let old = old.map(|old| &**old);
+            write(&mut ports, range_profiles, *number, [old, Some(set)]);
         }
         // After new ones are in, so that ranges that stay keep their number.
         for (number, set) in profiles.into_iter().flat_map(|profiles| &profiles.removed) {
-            take_out(&mut ports, range_profiles, *number, set);
+            if !verdicts.profiles.contains_key(number) {
+                write(&mut ports, range_profiles, *number, [Some(set), None]);
+            }
         }
         range_profiles.settle();
         Some(Delta {
@@ -70,67 +76,52 @@ impl Table {
     }
 }
 
-/// Writes the elements of a new profile.
-fn enter(
+/// Writes what differs between what a profile has allowed and what it allows.
+fn write(
     ports: &mut Changing<'_, Ports>,
     range_profiles: &mut Interned<Ranges>,
     number: Number,
-    set: &PortSet,
+    sets: [Option<&PortSet>; 2],
 ) {
-    if set.is_all() {
-        put!(ports, open, number, Some(()));
-        return;
-    }
-    put_exact(ports, number, set, Some(()));
-    for protocol in PROTOCOLS {
-        let ranges = ranges(set, protocol);
-        // Without a range profile the protocol would count as one without ports.
-        if ranges.is_empty() && !set.others() {
-            continue;
-        }
-        let of = range_profiles.acquire(&ranges, || ranges.clone());
-        put!(ports, range_profiles, (number, protocol), Some(of));
-        put_ranges(ports, of, &ranges, Some(()));
-    }
-    if set.others() {
-        put_ranges(ports, number, &EVERY_PORT, Some(()));
-    }
-}
-
-/// Takes the elements of a profile out that is not used any more.
-fn take_out(
-    ports: &mut Changing<'_, Ports>,
-    range_profiles: &mut Interned<Ranges>,
-    number: Number,
-    set: &PortSet,
-) {
-    if set.is_all() {
-        put!(ports, open, number, None);
-        return;
-    }
-    put_exact(ports, number, set, None);
-    for protocol in PROTOCOLS {
-        let key = (number, protocol);
-        let Some(of) = ports.desired.range_profiles.get(&key).copied() else {
-            continue;
+    let is_open = sets[1].is_some_and(PortSet::is_all);
+    put!(ports, open, number, is_open.then_some(()));
+    let [old, new] = sets.map(|set| set.filter(|set| !set.is_all()));
+    for entry in keyed::compare(single(old), single(new)) {
+        let ((protocol, port), value) = match entry {
+            Entry::First(key, ()) => (key, None),
+            Entry::Second(key, ()) => (key, Some(())),
+            Entry::Both(..) => continue,
         };
-        put!(ports, range_profiles, key, None);
-        let ranges = ranges(set, protocol);
-        if range_profiles.release(of, &ranges) {
-            put_ranges(ports, of, &ranges, None);
-        }
-    }
-    if set.others() {
-        put_ranges(ports, number, &EVERY_PORT, None);
-    }
-}
-
-/// Puts the single ports of a set under the number of its profile.
-fn put_exact(ports: &mut Changing<'_, Ports>, number: Number, set: &PortSet, value: Option<()>) {
-    let single = set.ranges().filter(|(_, first, last)| first == last);
-    for (protocol, port, _) in single {
         put!(ports, exact, (number, protocol, port), value);
     }
+    for protocol in PROTOCOLS {
+        let [old, new] = [old, new].map(|set| ranges(set?, protocol));
+        if old == new {
+            continue;
+        }
+        let key = (number, protocol);
+        let was = ports.desired.range_profiles.get(&key).copied();
+        let of = new.map(|new| {
+            let of = range_profiles.acquire(&new, || new.clone());
+            put_ranges(ports, of, &new, Some(()));
+            of
+        });
+        put!(ports, range_profiles, key, of);
+        if let (Some(was), Some(old)) = (was, old)
+            && range_profiles.release(was, &old)
+        {
+            put_ranges(ports, was, &old, None);
+        }
+    }
+    let others = new.is_some_and(PortSet::others).then_some(());
+    put_ranges(ports, number, &EVERY_PORT, others);
+}
+
+/// The single ports of a set, each with its protocol.
+fn single(set: Option<&PortSet>) -> impl Iterator<Item = ((u8, u16), ())> {
+    let ranges = set.into_iter().flat_map(PortSet::ranges);
+    let single = ranges.filter(|(_, first, last)| first == last);
+    single.map(|(protocol, port, _)| ((protocol, port), ()))
 }
 
 fn put_ranges(
@@ -149,11 +140,13 @@ fn put_ranges(
     }
 }
 
-/// The ports of one protocol that are no single ones.
-fn ranges(set: &PortSet, protocol: u8) -> Ranges {
+/// The ports of one protocol that are no single ones; none if the protocol needs no range
+/// profile: without one it counts as one without ports.
+fn ranges(set: &PortSet, protocol: u8) -> Option<Ranges> {
     let wide = |(of, first, last): &(u8, u16, u16)| *of == protocol && first < last;
     let ranges = set.ranges().filter(wide);
-    ranges.map(|(_, first, last)| (first, last)).collect()
+    let ranges: Ranges = ranges.map(|(_, first, last)| (first, last)).collect();
+    (set.others() || !ranges.is_empty()).then_some(ranges)
 }
 
 #[cfg(test)]
@@ -208,5 +201,48 @@ mod tests {
         let delta = follow(&mut table, &[(8, with_dns)]);
         assert!(delta.ports.ranges.is_empty(), "{delta:#?}");
         assert_eq!(table.desired.ports.ranges.len(), 1);
+    }
+
+    #[test]
+    fn a_profile_that_keeps_its_number_changes_by_what_differs() {
+        let ports = |ports: &[u16]| {
+            let each = ports.iter().map(|port| PortSet::range(6, *port, *port));
+            each.fold(PortSet::range(17, 80, 90), |all, one| all.union(&one))
+        };
+        let sets = [
+            ports(&[1, 3, 5]),
+            ports(&[1, 5, 7]),
+            PortSet::all(),
+            PortSet::all().difference(&PortSet::range(6, 80, 80)),
+            PortSet::range(17, 80, 91),
+        ];
+        let mut table = Table::default();
+        for set in &sets {
+            follow(&mut table, &[(7, set.clone())]);
+            let mut fresh = Table::default();
+            follow(&mut fresh, &[(7, set.clone())]);
+            let sizes = [&table, &fresh].map(|table| {
+                let Ports {
+                    open,
+                    exact,
+                    range_profiles,
+                    ranges,
+                } = &table.desired.ports;
+                (
+                    open.clone(),
+                    exact.clone(),
+                    range_profiles.len(),
+                    ranges.len(),
+                )
+            });
+            assert_eq!(sizes[0], sizes[1], "{set:?}");
+        }
+        follow(&mut table, &[(7, ports(&[1, 3, 5]))]);
+        let delta = follow(&mut table, &[(7, ports(&[1, 5]))]).ports;
+        assert_eq!((delta.exact.removed.len(), delta.exact.added.len()), (1, 0));
+        assert!(
+            delta.ranges.is_empty() && delta.range_profiles.is_empty(),
+            "{delta:#?}"
+        );
     }
 }

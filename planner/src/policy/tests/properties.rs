@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::walk::{Flow, applied, passes};
 use super::world::World;
 use crate::dice::Dice;
-use crate::policy::desired::{Desired, Number};
+use crate::policy::desired::{Delta, Desired, Number};
 use crate::policy::evaluate::Verdict;
 use crate::policy::planner::Step;
 use crate::policy::verdicts::{DIRECTIONS, Direction};
@@ -94,7 +94,7 @@ pub fn follows(
         Step::Full => prop_assert!(!old.verdicts.active || !new.verdicts.active),
         Step::Delta(delta) => {
             prop_assert_eq!(&applied(&delta, old), new);
-            prop_assert!(profiles_stay(old, new), "{delta:#?}");
+            prop_assert!(profiles_stay(old, new, &delta), "{delta:#?}");
             let lost = |(direction, flow): &&(Direction, Flow)| {
                 passes(old, *direction, *flow) && !passes(new, *direction, *flow)
             };
@@ -128,9 +128,10 @@ fn profiles(desired: &Desired) -> BTreeMap<Number, BTreeSet<[u32; 3]>> {
     profiles
 }
 
-/// Whether no number means one thing in one plan and another in the next one, and only numbers
-/// that something leads to mean anything: large changes are written in parts that rely on it.
-fn profiles_stay(old: &Desired, new: &Desired) -> bool {
+/// Whether a number that means one thing in one plan and another in the next one is that of a
+/// profile of which the change says so, and only numbers that something leads to mean
+/// anything: large changes are written in parts that rely on it.
+fn profiles_stay(old: &Desired, new: &Desired, delta: &Delta) -> bool {
     let is_used = |desired: &Desired| {
         let pairs = [
             &desired.verdicts.pairs.ingress,
@@ -141,7 +142,13 @@ fn profiles_stay(old: &Desired, new: &Desired) -> bool {
         profiles(desired).keys().all(|number| used.contains(number))
     };
     let [before, after] = [old, new].map(profiles);
-    let stays = |(number, says)| after.get(number).is_none_or(|after| after == says);
+    let profiles = &delta.verdicts.profiles;
+    let changes = |number: &Number| {
+        profiles.removed.contains_key(number) && profiles.added.contains_key(number)
+    };
+    let stays = |(number, says): (&Number, &BTreeSet<_>)| {
+        changes(number) || after.get(number).is_none_or(|after| after == says)
+    };
     is_used(old) && is_used(new) && before.iter().all(stays)
 }
 
