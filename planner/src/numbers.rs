@@ -81,6 +81,11 @@ impl Numbers {
     }
 }
 
+/// Maximum number of elements that come and go with one change under numbers that go on to
+/// other values. All of them are written in one transaction, where those of new numbers can be
+/// written in parts.
+pub const MAX_IN_PLACE: usize = 5_000;
+
 /// Values that are in use, each under a number, with how often.
 #[derive(Debug)]
 pub struct Interned<T> {
@@ -126,9 +131,53 @@ impl<T: Eq + Hash> Interned<T> {
         known.map(|(value, number)| (value, *number))
     }
 
+    /// A value that is in use is used once more.
+    pub fn use_again(&mut self, number: Number) {
+        *self.uses.entry(number).or_default() += 1;
+    }
+
     /// How often a number is used.
-    pub fn uses(&self, number: Number) -> usize {
+    fn uses(&self, number: Number) -> usize {
         self.uses.get(&number).copied().unwrap_or_default()
+    }
+
+    /// The numbers that can go on to another value, with that value: those that all their uses
+    /// leave, of which `moves` has the number before and the value after. Those that most
+    /// uses go on with come first; a value may come several times. Equal values that are the
+    /// same object are compared once.
+    pub fn followers<'a, Q: Eq + Hash + ?Sized>(
+        &self,
+        moves: impl IntoIterator<Item = (Option<Number>, Option<&'a Q>)>,
+    ) -> Vec<(Number, &'a Q)>
+    where
+        T: Borrow<Q>,
+    {
+        let mut known: HashMap<*const Q, Option<Number>> = HashMap::new();
+        let mut leaving: HashMap<Number, usize> = HashMap::new();
+        let mut becoming: HashMap<(Number, *const Q), (usize, &'a Q)> = HashMap::new();
+        for (was, value) in moves {
+            if let Some(was) = was {
+                *leaving.entry(was).or_default() += 1;
+            }
+            let Some(value) = value else { continue };
+            let number = known.entry(value);
+            let number = number.or_insert_with(|| self.ids.get(value).copied());
+            if let (Some(was), None) = (was, number) {
+                becoming.entry((was, value)).or_insert((0, value)).0 += 1;
+            }
+        }
+        let stay: BTreeSet<Number> = known.into_values().flatten().collect();
+        let mut followers: Vec<_> = { becoming.into_iter() }
+            .filter(|((number, _), _)| {
+                leaving.get(number) == Some(&self.uses(*number)) && !stay.contains(number)
+            })
+            .map(|((number, _), (count, value))| (usize::MAX - count, number, value))
+            .collect();
+        followers.sort_by_key(|(rank, number, _)| (*rank, *number));
+        let followers = followers.into_iter();
+        followers
+            .map(|(_, number, value)| (number, value))
+            .collect()
     }
 
     /// The number of a value is that of another one from now on, which had none.

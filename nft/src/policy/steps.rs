@@ -9,13 +9,16 @@
 //! the last that led to it. So of a large change these elements, which are most of them where
 //! many networks overlap, are written in chunks before that transaction, and removed after it. It
 //! then needs less of the kernel's memory: a record of each element, and if anybody on the
-//! machine listens a notification of 8 KiB for each. Of a profile that keeps its number, and
-//! range profiles do not, what differs is a part of that transaction.
+//! machine listens a notification of 8 KiB for each. What differs of a profile that keeps its
+//! number is a part of that transaction.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use tweed_planner::policy::desired::Number;
 use tweed_planner::policy::{Delta, Desired};
 
 use super::sets;
-use crate::element::{self, Change, Element, ElementsDelta};
+use crate::element::{self, Change, Element, ElementsDelta, Key};
 use crate::schema;
 use crate::tables::{CHUNK, chunks};
 use crate::value::Value;
@@ -43,26 +46,29 @@ impl Steps {
             };
         }
         let of_profiles: Vec<String> = sets::of_profiles().map(|set| set.name()).collect();
-        let profiles = &delta.verdicts.profiles;
-        let stays = |(key, _): &Element| match key.fields() {
-            [field, ..] => match field.first {
-                Value::Class(number) => {
-                    profiles.added.contains_key(&number) && profiles.removed.contains_key(&number)
-                }
-                _ => false,
-            },
-            [] => false,
+        let (profiles, of_ranges) = (&delta.verdicts.profiles, &delta.ports.range_profiles);
+        let numbers = |profiles: &BTreeMap<Number, _>, of_ranges: &BTreeMap<_, Number>| {
+            let all = profiles.keys().chain(of_ranges.values()).copied();
+            all.collect::<BTreeSet<Number>>()
+        };
+        let come = numbers(&profiles.added, &of_ranges.added);
+        let go = numbers(&profiles.removed, &of_ranges.removed);
+        let is_of = |numbers: &BTreeSet<Number>, others: &BTreeSet<Number>, key: &Key| {
+            let number = key.fields().first().map(|field| field.first);
+            matches!(number, Some(Value::Class(one)) if numbers.contains(&one) && !others.contains(&one))
         };
         let (split, mut at_once): (Vec<_>, Vec<_>) = changes
             .into_iter()
             .partition(|change| of_profiles.contains(&change.set));
         for Change { set, delta } in split {
             let ElementsDelta { removed, added } = delta;
-            let (now_removed, removed) = removed.into_iter().partition(stays);
-            let (now_added, added) = added.into_iter().partition(stays);
+            let goes = |(key, _): &Element| is_of(&go, &come, key);
+            let comes = |(key, _): &Element| is_of(&come, &go, key);
+            let (removed, removed_now) = removed.into_iter().partition(goes);
+            let (added, added_now) = added.into_iter().partition(comes);
             let now = ElementsDelta {
-                removed: now_removed,
-                added: now_added,
+                removed: removed_now,
+                added: added_now,
             };
             if !now.is_empty() {
                 let set = set.clone();

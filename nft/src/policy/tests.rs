@@ -149,6 +149,8 @@ fn a_large_change_is_written_in_parts_around_what_packets_see() {
         desired.verdicts.active = true;
         desired.ports.exact = (0..ports).map(|port| (profile, 6, port)).collect();
         desired.verdicts.pairs.ingress.insert((address, 1), profile);
+        let allowed = Arc::new(PortSet::range(6, 0, ports - 1));
+        desired.verdicts.profiles.insert(profile, allowed);
         desired
     };
     let small = Steps::of(&delta::delta(&wide(0, 10), &wide(1, 10), true));
@@ -184,7 +186,7 @@ fn a_large_change_is_written_in_parts_around_what_packets_see() {
     let keep = |mut desired: Desired, port| {
         let profile = FIRST_PROFILE + 2;
         let allowed = PortSet::range(6, port, port);
-        desired.verdicts.profiles = [(profile, Arc::new(allowed))].into();
+        desired.verdicts.profiles.insert(profile, Arc::new(allowed));
         desired.ports.exact.insert((profile, 6, port));
         desired
     };

@@ -95,6 +95,11 @@ impl<C: Collection> Index<C> {
         self.sources.values().any(|source| source.lost.is_some())
     }
 
+    /// The planner has not taken up all that has changed.
+    pub fn put_back(&mut self) {
+        self.changed = true;
+    }
+
     /// Whether anything has changed since [`Index::take_changed`].
     pub fn has_changed(&self) -> bool {
         self.changed

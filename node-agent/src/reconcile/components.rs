@@ -147,7 +147,10 @@ impl Reconcilers {
         let (policies, services) = (state.policy(), state.services());
         let of_policies = policies.iter().flat_map(|index| index.absent());
         let of_services = services.iter().flat_map(|index| index.absent());
-        let notes = of_policies.chain(of_services);
+        let queued = policies.iter().map(|index| index.planner.queued());
+        let queued = queued.filter(|count| *count > 0);
+        let queued = queued.map(|count| format!("{count} changed policies wait for their turn"));
+        let notes = of_policies.chain(of_services).chain(queued);
         self.board.set_notes(Reporter::Pass, notes.collect());
         outcome
     }

@@ -108,6 +108,7 @@ metrics! {
     addresses: Family<Range, Gauge<f64, AtomicU64>> = Family::default(),
         "Pod addresses of this node, by range and by state: used or free";
     policies: Family<Kind, Gauge> = Family::default(), "Policies known, by kind";
+    policies_queued: Gauge = Gauge::default(), "Policies that have changed and wait for their turn";
     policed_pods: Family<Direction, Gauge> = Family::default(),
         "Addresses of local pods that are subject to a policy, by direction";
     policy_elements: Gauge = Gauge::default(),
@@ -191,6 +192,11 @@ impl Metrics {
     /// until what it gives is dropped.
     pub fn listen_to(&self, kind: &'static str, last_word: LastWord) -> Listening {
         self.watch_silence_seconds.add(kind, last_word)
+    }
+
+    /// The number of policies that wait for their turn.
+    pub fn set_policies_queued(&self, count: usize) {
+        self.policies_queued.set(gauge(count));
     }
 
     /// The number of policies of `kind` known.

@@ -119,7 +119,11 @@ impl PolicyPlanner {
             Known::Pod { .. } => {
                 let both = DIRECTIONS.map(|direction| self.waiting_texts(address, direction));
                 let of_policies: BTreeSet<String> = both.into_iter().flatten().collect();
-                let texts: Vec<String> = of_policies.into_iter().collect();
+                let mut texts: Vec<String> = of_policies.into_iter().collect();
+                let queued = self.queued();
+                if texts.is_empty() && queued > 0 {
+                    texts.push(format!("{queued} changed policies wait for their turn"));
+                }
                 (!texts.is_empty()).then(|| texts.join(", "))
             }
             Known::NotYet if has_namespace() => {

@@ -13,7 +13,9 @@
 //!   there before may do all, and every other one is isolated;
 //! - after either, a policy that needs a list which is not known yet *waits*. It holds back
 //!   only the directions of the pods that it selects, as `model/waiting.rs` says; all
-//!   else goes on.
+//!   else goes on;
+//! - where very many policies change at once, a plan takes up some of them, and the next ones
+//!   the others, as `model/queue.rs` says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -270,6 +272,13 @@ impl PolicyPlanner {
     #[must_use]
     pub fn waiting_texts(&self, local: IpAddr, direction: Direction) -> Vec<String> {
         self.model.waiting_texts(Some((local, direction)))
+    }
+
+    /// How many policies have changed and were not taken up by the last
+    /// [`PolicyPlanner::plan`]: the next ones do that.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.model.queue.len()
     }
 
     /// How many NetworkPolicies and how many ClusterNetworkPolicies there are.

@@ -6,7 +6,8 @@
 //! the list. What is within both is decided; in between the rules before decide
 //! ([`Before`]).
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tweed_core::object::pod::NamedPort;
@@ -42,17 +43,34 @@ pub enum Before {
     Rules(Arc<Class>),
 }
 
-/// The rules of a local pod in one direction.
+/// The rules of a local pod in one direction. Most are of NetworkPolicies and allow ports that
+/// have no names: of these it is only kept what those for each list of peers come to.
 #[derive(Debug, Default)]
 pub struct Class {
+    /// What such rules for everybody allow.
+    everybody: PortSet,
+    /// What those for each list of peers allow.
+    lists: BTreeMap<Number, PortSet>,
+    /// All others, in the order in which they are asked.
     rules: Vec<ClassRule>,
     /// Whether a NetworkPolicy selects the pod in this direction.
     isolated: bool,
     /// What decides where doubtful rules leave it open; none if no rule is doubtful.
     before: Option<Before>,
-    /// The places of rules for everybody. Those of the rules before follow on the others.
-    everybody: Vec<usize>,
+    /// The places of rules for everybody.
+    for_all: Vec<usize>,
     by_peers: HashMap<Number, Vec<usize>>,
+}
+
+/// What the rules of a pod have to say about an identity.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Matching {
+    /// The lists of peers that it is in and that are of [`Class::lists`].
+    lists: Box<[Number]>,
+    /// The places of other rules, in their order.
+    rules: Box<[usize]>,
+    /// The same of the rules before.
+    before: Option<Box<Self>>,
 }
 
 /// What is assumed of doubtful rules.
@@ -68,25 +86,35 @@ impl Class {
     /// Rules in the order in which they are asked. `before` counts if one is doubtful.
     pub fn new(rules: Vec<ClassRule>, isolated: bool, before: Before) -> Self {
         let is_doubtful = rules.iter().any(|rule| rule.doubtful);
-        let class = Self {
+        let (plain, rules): (Vec<_>, Vec<_>) = rules.into_iter().partition(|rule| {
+            rule.tier == Tier::Network && !rule.doubtful && rule.ports.named.is_empty()
+        });
+        let mut of_peers: BTreeMap<Option<Number>, Vec<PortSet>> = BTreeMap::new();
+        for rule in plain {
+            of_peers
+                .entry(rule.peers)
+                .or_default()
+                .push(rule.ports.fixed);
+        }
+        let mut class = Self {
             isolated,
             before: is_doubtful.then_some(before),
             ..Self::default()
         };
-        let of_before = class.rules_before();
-        let (mut everybody, mut by_peers) = (Vec::new(), HashMap::<_, Vec<usize>>::new());
-        for (at, rule) in rules.iter().chain(of_before).enumerate() {
-            match rule.peers {
-                Some(peers) => by_peers.entry(peers).or_default().push(at),
-                None => everybody.push(at),
+        for (peers, sets) in of_peers {
+            let all = PortSet::union_of(sets.into_iter().map(Cow::Owned));
+            match peers {
+                None => class.everybody = all,
+                Some(peers) => drop(class.lists.insert(peers, all)),
             }
         }
-        Self {
-            rules,
-            everybody,
-            by_peers,
-            ..class
+        for (at, rule) in rules.iter().enumerate() {
+            match rule.peers {
+                Some(peers) => class.by_peers.entry(peers).or_default().push(at),
+                None => class.for_all.push(at),
+            }
         }
+        Self { rules, ..class }
     }
 
     /// What decides where it is not certain yet what the rules allow; none if it is.
@@ -95,73 +123,82 @@ impl Class {
     }
 
     /// The rules before, as far as they still decide.
-    pub fn rules_before(&self) -> &[ClassRule] {
+    fn class_before(&self) -> Option<&Self> {
         match &self.before {
-            Some(Before::Rules(class)) => &class.rules,
-            Some(Before::Nothing | Before::Everything) | None => &[],
+            Some(Before::Rules(class)) => Some(class),
+            Some(Before::Nothing | Before::Everything) | None => None,
         }
     }
 
-    /// The rules that are about an identity in these lists of peers, in their order.
-    pub fn matching(&self, sets: &[Number]) -> Vec<usize> {
-        let mut found = Vec::new();
-        self.match_into(sets, &mut found);
-        found
+    /// The lists of peers of the rules before, as far as they still decide.
+    pub fn lists_before(&self) -> impl Iterator<Item = Number> {
+        self.class_before().into_iter().flat_map(|class| {
+            let others = class.rules.iter().filter_map(|rule| rule.peers);
+            class.lists.keys().copied().chain(others)
+        })
     }
 
-    /// As [`Class::matching`], in place of what `found` has.
-    pub fn match_into(&self, sets: &[Number], found: &mut Vec<usize>) {
-        found.clear();
-        found.extend(&self.everybody);
-        for set in sets {
-            found.extend(self.by_peers.get(set).into_iter().flatten());
+    /// The names of ports of the rules before, as far as they still decide.
+    pub fn names_before(&self) -> impl Iterator<Item = &String> {
+        let rules = self
+            .class_before()
+            .into_iter()
+            .flat_map(|class| &class.rules);
+        rules.flat_map(|rule| rule.ports.named.iter().map(|(_, name)| name))
+    }
+
+    /// What is said about an identity in these lists of peers.
+    pub fn matching(&self, sets: &[Number]) -> Matching {
+        let by_peers = sets.iter().filter_map(|set| self.by_peers.get(set));
+        let rules = self.for_all.iter().chain(by_peers.flatten());
+        let mut rules: Vec<usize> = rules.copied().collect();
+        rules.sort_unstable();
+        let lists = sets.iter().filter(|set| self.lists.contains_key(set));
+        let before = self.class_before();
+        Matching {
+            lists: lists.copied().collect(),
+            rules: rules.into(),
+            before: before.map(|class| Box::new(class.matching(sets))),
         }
-        found.sort_unstable();
     }
 
     /// Whether any of these rules has named ports.
-    pub fn has_names(&self, matching: &[usize]) -> bool {
-        let (rules, before) = self.split(matching);
-        let before = before.map(|at| &self.rules_before()[at]);
-        let mut rules = rules.iter().map(|at| &self.rules[*at]).chain(before);
+    pub fn has_names(&self, matching: &Matching) -> bool {
+        let mut rules = matching.rules.iter().map(|at| &self.rules[*at]);
+        let before = self.class_before().zip(matching.before.as_deref());
         rules.any(|rule| !rule.ports.named.is_empty())
+            || before.is_some_and(|(class, matching)| class.has_names(matching))
     }
 
     /// What these rules allow for a destination with these named ports. `own`: for a
     /// flow of the pod to itself, which NetworkPolicies always allow.
-    pub fn allowed(&self, matching: &[usize], ports: &[NamedPort], own: bool) -> PortSet {
-        let (rules, of_before) = self.split(matching);
-        let least = self.bound(Bound::Least, rules, ports, own);
-        let before = match &self.before {
-            None | Some(Before::Nothing) => return least,
-            Some(Before::Everything) => PortSet::all(),
-            Some(Before::Rules(class)) => {
-                let matching: Vec<usize> = of_before.collect();
-                class.allowed(&matching, ports, own)
-            }
+    pub fn allowed(&self, matching: &Matching, ports: &[NamedPort], own: bool) -> PortSet {
+        let least = self.bound(Bound::Least, matching, ports, own);
+        let before = match (&self.before, &matching.before) {
+            (Some(Before::Everything), _) => PortSet::all(),
+            (Some(Before::Rules(class)), Some(matching)) => class.allowed(matching, ports, own),
+            (None | Some(Before::Nothing | Before::Rules(_)), _) => return least,
         };
-        let most = self.bound(Bound::Most, rules, ports, own);
+        let most = self.bound(Bound::Most, matching, ports, own);
         least.union(&before.intersection(&most))
     }
 
-    /// The places of the rules, and those of the rules before among them.
-    fn split<'a>(&self, matching: &'a [usize]) -> (&'a [usize], impl Iterator<Item = usize> + 'a) {
-        let own = self.rules.len();
-        let (rules, before) = matching.split_at(matching.partition_point(|at| *at < own));
-        (rules, before.iter().map(move |at| at - own))
-    }
-
     /// What these rules allow at least, or at most.
-    fn bound(&self, bound: Bound, matching: &[usize], ports: &[NamedPort], own: bool) -> PortSet {
-        let rules = || matching.iter().map(|at| &self.rules[*at]);
+    fn bound(&self, bound: Bound, matching: &Matching, ports: &[NamedPort], own: bool) -> PortSet {
+        let rules = || matching.rules.iter().map(|at| &self.rules[*at]);
         let of_tier = |tier| rules().filter(move |rule| rule.tier == tier);
         let (mut allowed, rest) = tier(bound, of_tier(Tier::Admin), ports, PortSet::all());
         if self.isolated {
             let counts = |rule: &&ClassRule| bound == Bound::Most || !rule.doubtful;
             let counting = of_tier(Tier::Network).filter(counts);
+            let lists = matching
+                .lists
+                .iter()
+                .filter_map(|list| self.lists.get(list));
+            let plain = lists.chain([&self.everybody]).map(Cow::Borrowed);
             let granted = match own {
                 true => PortSet::all(),
-                false => PortSet::union_of(counting.map(|rule| rule.ports.of(ports))),
+                false => PortSet::union_of(plain.chain(counting.map(|rule| rule.ports.of(ports)))),
             };
             return allowed.union(&granted.intersection(&rest));
         }

@@ -44,11 +44,13 @@ impl Model {
         }
         for (address, classes) in classes {
             let was_judged = self.was_judged(index, verdicts, address);
+            let has_turn_ahead = self.locals.get(&address);
+            let has_turn_ahead = has_turn_ahead.is_some_and(|local| self.has_turn_ahead(local));
             let Some(local) = self.locals.get_mut(&address) else {
                 continue;
             };
             local.classes = classes;
-            let waits = !was_judged && local.is_held();
+            let waits = !was_judged && (local.is_held() || has_turn_ahead);
             if std::mem::replace(&mut local.waits, waits) != waits {
                 self.pending.judged.insert(address);
             }

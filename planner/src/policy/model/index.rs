@@ -95,6 +95,15 @@ impl Index {
         !network.is_empty() || !self.cluster_policies.objects().is_empty()
     }
 
+    /// All policies.
+    pub fn policies(&self) -> impl Iterator<Item = PolicyKey> {
+        let network = self.network_policies.objects().iter();
+        let network =
+            network.map(|one| PolicyKey::Network(one.namespace.clone(), one.name.clone()));
+        let cluster = self.cluster_policies.objects().iter();
+        network.chain(cluster.map(|one| PolicyKey::Cluster(one.name.clone())))
+    }
+
     /// What must be known before policies are planned: both kinds. One that cannot be read
     /// is left out if the other one is known, so that it does not hold that back; but not
     /// if the kernel has policies of it, which would be taken away.

@@ -83,7 +83,8 @@ pub struct Local {
     pub applied: BTreeSet<PolicyKey>,
     /// Its rules in each direction in which policies apply.
     pub classes: PerDirection<Option<Arc<Class>>>,
-    /// Whether it stays isolated because a policy that selects its pod waits.
+    /// Whether it stays isolated because a policy that selects its pod waits for a list, or one
+    /// that may do so for its turn.
     pub waits: bool,
 }
 

@@ -10,9 +10,9 @@
 //!   [`nodes`], [`local`] addresses.
 //! - [`rules`] reads a policy as rules over lists of peers ([`peer_sets`]) and [`ports`].
 //! - [`Model::select`] decides which policies apply to which local pods, and needs only what
-//!   is known of this node's pods: [`class`] has the rules of one pod, [`waiting`] says what is
-//!   in force of policies whose peers are not all known, [`overlaps`] which lose their
-//!   networks, [`wants`] what has to be watched for all of it.
+//!   is known of this node's pods: [`queue`] says which changed policies it takes up, [`class`]
+//!   has the rules of one pod, [`waiting`] says what is in force of policies whose peers are
+//!   not all known, [`overlaps`] which lose their networks, [`wants`] what has to be watched.
 //! - [`Model::update`] brings the [`verdicts`] up to date, in proportion to what has changed:
 //!   [`identities`] are what rules can tell of an address, [`profiles`] what a local address is
 //!   allowed with one.
@@ -35,6 +35,7 @@ pub mod pods;
 pub mod ports;
 mod problems;
 mod profiles;
+mod queue;
 mod revocation;
 pub mod rules;
 mod select;
@@ -61,6 +62,7 @@ use overlaps::{MaxCost, WithoutNetworks};
 use peer_sets::{Fingerprints, Networks, PeerSets};
 use pods::PodScope;
 use profiles::Profiles;
+use queue::Queue;
 use rules::{Peers as RulePeers, Rules};
 use verdicts::{Changing, Number, PerDirection, Verdicts, VerdictsDelta};
 use wants::Peers;
@@ -101,6 +103,8 @@ pub struct Model {
     own: BTreeSet<IpAddr>,
     locals: BTreeMap<IpAddr, Local>,
     in_force: BTreeMap<PolicyKey, InForce>,
+    /// Policies that have changed since and were not looked at.
+    pub queue: Queue,
     peers: Peers,
     /// Scopes of pods that have been listed and are watched until those of `peers` are.
     kept: BTreeSet<PodScope>,

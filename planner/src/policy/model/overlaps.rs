@@ -54,7 +54,8 @@ pub enum Owner {
 }
 
 impl Owner {
-    fn of(key: &PolicyKey) -> Self {
+    /// Whose policy this is.
+    pub fn of(key: &PolicyKey) -> Self {
         match key {
             PolicyKey::Network(namespace, _) => Self::Namespace(namespace.clone()),
             PolicyKey::Cluster(_) => Self::Cluster,

@@ -9,7 +9,7 @@ use tweed_core::family::Family;
 use tweed_core::keyed::{self, Entry};
 
 use super::Model;
-use super::class::Class;
+use super::class::{Class, Matching};
 use super::identify::Identified;
 use super::identities::Content;
 use super::local::Local;
@@ -105,9 +105,7 @@ impl Model {
 struct Judge<'a> {
     class: &'a Class,
     profiles: &'a Profiles,
-    /// The rules that are about an identity.
-    matching: Vec<usize>,
-    known: HashMap<Vec<usize>, Option<Allowed>>,
+    known: HashMap<Matching, Option<Allowed>>,
     /// What is allowed with all identities of a family.
     all: [Option<AllAllowed>; 2],
 }
@@ -117,7 +115,6 @@ impl<'a> Judge<'a> {
         Self {
             class,
             profiles,
-            matching: Vec::new(),
             known: HashMap::new(),
             all: [None, None],
         }
@@ -125,16 +122,16 @@ impl<'a> Judge<'a> {
 
     /// What is allowed with an identity.
     fn allowed(&mut self, content: &Content) -> Option<Allowed> {
-        self.class.match_into(&content.sets, &mut self.matching);
+        let matching = self.class.matching(&content.sets);
         // With named ports it also depends on the ports of the destination.
-        let has_names = self.class.has_names(&self.matching);
-        if !has_names && let Some(known) = self.known.get(&self.matching) {
+        let has_names = self.class.has_names(&matching);
+        if !has_names && let Some(known) = self.known.get(&matching) {
             return known.clone();
         }
-        let set = self.class.allowed(&self.matching, &content.ports, false);
+        let set = self.class.allowed(&matching, &content.ports, false);
         let allowed = self.profiles.find(set);
         if !has_names {
-            self.known.insert(self.matching.clone(), allowed.clone());
+            self.known.insert(matching, allowed.clone());
         }
         allowed
     }

@@ -63,16 +63,17 @@ impl Default for PeerSets {
 }
 
 impl PeerSets {
-    /// The number of a list, which is used once more.
-    pub fn acquire(&mut self, atoms: &BTreeSet<Atom>) -> Number {
-        if let Some(id) = self.ids.get(atoms) {
-            if let Some(set) = self.sets.get_mut(id) {
-                set.uses += 1;
-            }
-            return *id;
+    /// The number of a list, which is used once more. An equal one that is in use takes its
+    /// place, so that it is held once.
+    pub fn acquire(&mut self, atoms: &mut Arc<BTreeSet<Atom>>) -> Number {
+        if let Some((known, id)) = self.ids.get_key_value(&*atoms) {
+            *atoms = known.clone();
+            let id = *id;
+            self.use_again(id);
+            return id;
         }
         let id = self.numbers.take();
-        let atoms = Arc::new(atoms.clone());
+        let atoms = atoms.clone();
         for atom in atoms.iter() {
             match atom {
                 Atom::Pods(namespaces, pod) => {

@@ -3,19 +3,14 @@
 //! A profile whose pairs are all to be allowed the same other thing keeps its number: so an
 //! edit of one of many policies that allow a pod something costs what it adds and takes away.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, hash_map};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::ports::PortSet;
 use super::verdicts::{Changing, Direction, FIRST_PROFILE, Number, Verdicts};
-use crate::numbers::Interned;
+use crate::numbers::{Interned, MAX_IN_PLACE};
 use crate::tables::{put, put_into};
-
-/// Maximum number of ranges of ports that profiles gain and lose in one change while they keep
-/// their numbers. All of them are written in one transaction, where new profiles can be
-/// written in parts.
-const MAX_IN_PLACE: usize = 5_000;
 
 /// What a local address is to be allowed with an identity: never nothing.
 #[derive(Debug, Clone)]
@@ -75,7 +70,7 @@ impl Profiles {
         if set.is_empty() {
             return None;
         }
-        Some(match self.0.get(&set) {
+        Some(match self.0.get::<PortSet>(&set) {
             Some((ports, profile)) => Allowed {
                 ports: ports.clone(),
                 profile: Some(profile),
@@ -90,9 +85,17 @@ impl Profiles {
     /// Carries out moves.
     pub fn apply(&mut self, verdicts: &mut Changing<'_>, moves: &[Move]) {
         self.rename(verdicts, moves);
+        // The same set is that of thousands of moves, and costs much to compare.
+        let mut known: HashMap<*const PortSet, Number> = HashMap::new();
         for one in moves {
             let ports = one.allowed.as_ref().map(|allowed| &allowed.ports);
-            let profile = ports.map(|ports| self.acquire(ports, verdicts));
+            let profile = ports.map(|ports| match known.entry(Arc::as_ptr(ports)) {
+                hash_map::Entry::Occupied(known) => {
+                    self.0.use_again(*known.get());
+                    *known.get()
+                }
+                hash_map::Entry::Vacant(new) => *new.insert(self.acquire(ports, verdicts)),
+            });
             let Changing { desired, delta } = &mut *verdicts;
             let delta = delta
                 .as_mut()
@@ -112,39 +115,16 @@ impl Profiles {
     /// Gives profiles that all their pairs leave the meaning that most of these get, where no
     /// profile has it yet.
     fn rename(&mut self, verdicts: &mut Changing<'_>, moves: &[Move]) {
-        let mut leaving: HashMap<Number, usize> = HashMap::new();
-        let mut becoming: HashMap<(Number, *const PortSet), (usize, &Arc<PortSet>)> =
-            HashMap::new();
-        let mut wanted: HashSet<Number> = HashSet::new();
-        for one in moves {
-            if let Some(was) = one.was {
-                *leaving.entry(was).or_default() += 1;
-            }
-            let Some(Allowed { ports, profile }) = &one.allowed else {
-                continue;
-            };
-            if let Some(profile) = profile {
-                wanted.insert(*profile);
-            } else if let Some(was) = one.was {
-                let key = (was, Arc::as_ptr(ports));
-                becoming.entry(key).or_insert((0, ports)).0 += 1;
-            }
-        }
-        let mut candidates: Vec<_> = { becoming.into_iter() }
-            .map(|((profile, _), (count, ports))| (usize::MAX - count, profile, ports))
-            .collect();
-        candidates.sort_unstable();
-        let (mut renamed, mut left) = (HashSet::new(), MAX_IN_PLACE);
-        for (_, profile, ports) in candidates {
+        let each = moves.iter().map(|one| {
+            let ports = one.allowed.as_ref().map(|allowed| &allowed.ports);
+            (one.was, ports)
+        });
+        let (mut renamed, mut left) = (BTreeSet::new(), MAX_IN_PLACE);
+        for (profile, ports) in self.0.followers(each) {
             let Some(old) = verdicts.desired.profiles.get(&profile) else {
                 continue;
             };
-            let all_leave = leaving.get(&profile) == Some(&self.0.uses(profile));
-            if !all_leave
-                || wanted.contains(&profile)
-                || renamed.contains(&profile)
-                || self.0.get(&**ports).is_some()
-            {
+            if renamed.contains(&profile) || self.0.get(ports).is_some() {
                 continue;
             }
             let [lost, gained] = [old.difference(ports), ports.difference(old)];
@@ -152,7 +132,7 @@ impl Profiles {
             if cost <= left && cost < ports.ranges().count() {
                 left -= cost;
                 renamed.insert(profile);
-                self.0.rename(profile, &**old, ports.clone());
+                self.0.rename(profile, old, ports.clone());
                 put!(verdicts, profiles, profile, Some(ports.clone()));
             }
         }
@@ -161,7 +141,7 @@ impl Profiles {
     /// The profile that allows this, which is used once more.
     fn acquire(&mut self, ports: &Arc<PortSet>, verdicts: &mut Changing<'_>) -> Number {
         let mut is_new = false;
-        let number = self.0.acquire(&**ports, || {
+        let number = self.0.acquire(ports, || {
             is_new = true;
             ports.clone()
         });
@@ -176,7 +156,7 @@ impl Profiles {
         let Some(set) = verdicts.desired.profiles.get(&number) else {
             return;
         };
-        if self.0.release(number, &**set) {
+        if self.0.release(number, set) {
             put!(verdicts, profiles, number, None);
         }
     }

@@ -11,6 +11,7 @@ mod cluster;
 mod network;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use ipnetwork::IpNetwork;
 use tweed_core::object::network_policy::PortMatch;
@@ -53,7 +54,7 @@ pub enum Peers {
     /// Everybody.
     All,
     /// Whoever is one of these.
-    Any(BTreeSet<Atom>),
+    Any(Arc<BTreeSet<Atom>>),
 }
 
 /// What a rule decides.
@@ -177,7 +178,7 @@ impl Rule {
                 let left = atoms.iter().filter(|atom| !atom.is_network());
                 let left: BTreeSet<Atom> = left.cloned().collect();
                 let matches = !left.is_empty();
-                self.peers = Peers::Any(left);
+                self.peers = Peers::Any(Arc::new(left));
                 matches.then_some(self)
             }
             (_, Action::Accept) => None,
@@ -197,10 +198,10 @@ impl Rule {
     /// A rule of egress as one about numbers of ports and one about names. Names are those
     /// of pods, so the list of peers of the second one says which pods have to be known.
     fn split(self) -> Vec<Self> {
-        let pods = Peers::Any(match &self.peers {
+        let pods = Peers::Any(Arc::new(match &self.peers {
             Peers::All => [Atom::Pods(Namespaces::all(), LabelSelector::default())].into(),
             Peers::Any(atoms) => atoms.iter().map(Atom::of_pods).collect(),
-        });
+        }));
         if self.ports.named.is_empty() || pods == self.peers {
             return vec![self];
         }

@@ -13,13 +13,13 @@ use super::index::Index;
 use super::labels::Kind;
 use super::local::{Known, Local, LocalPod, PolicyKey};
 use super::pods::PodKey;
-use super::rules::Rules;
+use super::rules::{Peers, Rules};
 use super::verdicts::{DIRECTIONS, Direction, PerDirection, Verdicts};
 use super::wants;
-use super::{InForce, Model, atoms, overlaps};
+use super::{InForce, Model, overlaps};
 
 /// Policies that may be other ones.
-enum Policies {
+pub(super) enum Policies {
     These(BTreeSet<PolicyKey>),
     All,
 }
@@ -39,7 +39,7 @@ impl Model {
     pub fn select(&mut self, index: &mut Index, verdicts: &Verdicts) {
         let first = !std::mem::replace(&mut self.started, true);
         let namespaces = touched_namespaces(index, first);
-        let policies = touched_policies(index, first);
+        let policies = self.take_turn(index, first);
         let (addresses, pods) = index.pods.take_touched();
         self.pending.addresses.extend(addresses);
         self.pending.addresses.extend(index.nodes.take_touched());
@@ -190,7 +190,8 @@ impl Model {
             let subject = subject.map(|kind| (index.labels_of(&kind.namespace), kind));
             let Some(these) = these.filter(|_| !looks_at_all) else {
                 let applied = subject.map(|(labels, kind)| index.applied_to(&kind, &labels));
-                let applied = applied.unwrap_or_default();
+                let mut applied = applied.unwrap_or_default();
+                applied.retain(|key| !self.queue.has(key) || local.applied.contains(key));
                 changed.extend(applied.symmetric_difference(&local.applied).cloned());
                 if applied != local.applied {
                     self.pending.locals.insert(*address);
@@ -255,16 +256,17 @@ impl Model {
         for (key, rules) in wanted {
             released.extend(self.in_force.remove(&key));
             if let Some(whole) = rules {
-                let (rules, whole) = match self.without_networks.has(&key) {
+                let (mut rules, whole) = match self.without_networks.has(&key) {
                     true => (whole.clone().without_networks(), Some(whole)),
                     false => (whole, None),
                 };
                 let peers = DIRECTIONS.map(|direction| {
-                    let rules = rules.rules.get(direction).iter().flatten();
-                    let lists = rules.map(|rule| atoms(&rule.peers));
-                    lists
-                        .map(|atoms| atoms.map(|atoms| self.peer_sets.acquire(atoms)))
-                        .collect()
+                    let rules = rules.rules.get_mut(direction).iter_mut().flatten();
+                    let numbers = rules.map(|rule| match &mut rule.peers {
+                        Peers::All => None,
+                        Peers::Any(atoms) => Some(self.peer_sets.acquire(atoms)),
+                    });
+                    numbers.collect()
                 });
                 let [ingress, egress] = peers;
                 let peers = PerDirection { ingress, egress };
@@ -344,9 +346,9 @@ impl Model {
         let named = egress.flatten().flat_map(|rule| &rule.ports.named);
         let before = self.rules_before();
         let before = before.filter(|(direction, _)| *direction == Direction::Out);
-        let before = before.flat_map(|(_, class)| class.rules_before());
-        let named = named.chain(before.flat_map(|rule| &rule.ports.named));
-        let names: BTreeSet<String> = named.map(|(_, name)| name.clone()).collect();
+        let before = before.flat_map(|(_, class)| class.names_before());
+        let names = named.map(|(_, name)| name).chain(before);
+        let names: BTreeSet<String> = names.cloned().collect();
         let differ: BTreeSet<&String> = names.symmetric_difference(&self.port_names).collect();
         for kind in index.pods.kinds() {
             if kind.ports.iter().any(|port| differ.contains(&port.name)) {
@@ -370,17 +372,15 @@ fn touched_namespaces(index: &mut Index, first: bool) -> Option<BTreeSet<String>
     }
 }
 
-fn touched_policies(index: &mut Index, first: bool) -> Policies {
+/// Policies that may be other ones than when this was last asked; none means all.
+pub(super) fn touched_policies(index: &mut Index) -> Option<BTreeSet<PolicyKey>> {
     let network = index.network_policies.take_touched();
     let cluster = index.cluster_policies.take_touched();
-    match (network, cluster) {
-        (Touched::Objects(network), Touched::Objects(cluster)) if !first => {
-            let network = network.into_keys();
-            let network =
-                network.map(|ObjectKey { name, namespace }| PolicyKey::Network(namespace, name));
-            let cluster = cluster.into_keys().map(|key| PolicyKey::Cluster(key.name));
-            Policies::These(network.chain(cluster).collect())
-        }
-        _ => Policies::All,
-    }
+    let (Touched::Objects(network), Touched::Objects(cluster)) = (network, cluster) else {
+        return None;
+    };
+    let network = network.into_keys();
+    let network = network.map(|ObjectKey { name, namespace }| PolicyKey::Network(namespace, name));
+    let cluster = cluster.into_keys().map(|key| PolicyKey::Cluster(key.name));
+    Some(network.chain(cluster).collect())
 }

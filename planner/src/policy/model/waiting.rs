@@ -87,10 +87,8 @@ impl Model {
     /// Keeps the lists in use that rules before still need, and gives up those that none
     /// needs any more.
     pub(super) fn retain_lists(&mut self) {
-        let before = self
-            .rules_before()
-            .flat_map(|(_, class)| class.rules_before());
-        let needed: BTreeSet<Number> = before.filter_map(|rule| rule.peers).collect();
+        let before = self.rules_before();
+        let needed: BTreeSet<Number> = before.flat_map(|(_, class)| class.lists_before()).collect();
         for one in needed.difference(&self.retained) {
             self.peer_sets.use_again(*one);
         }

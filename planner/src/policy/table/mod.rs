@@ -3,13 +3,16 @@
 //! [`Table`] keeps [`Desired`]: the verdicts, which the model changes and the rules look up as
 //! they are, and the elements that say what a profile allows. Of these the ranges of a profile
 //! and a protocol are a profile of their own that others with the same ranges share, because
-//! the kernel's sets of ranges are slow to change. A range profile never changes.
+//! the kernel's sets of ranges are slow to change. As a profile in the model, a range profile
+//! goes on to other ranges if all that lead to it do.
 
 pub mod desired;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use tweed_core::keyed::{self, Entry};
 
-use crate::numbers::{Interned, Number};
+use crate::numbers::{Interned, MAX_IN_PLACE, Number};
 use crate::policy::model::verdicts::{PortSet, Verdicts, VerdictsDelta};
 use crate::protocols::PROTOCOLS;
 use crate::tables::{Changing, put};
@@ -57,15 +60,37 @@ impl Table {
         let mut ports = Changing::of(ports, change.is_some());
         let profiles = change.as_ref().map(|change| &change.profiles);
         let new = profiles.map_or(&verdicts.profiles, |profiles| &profiles.added);
+        let mut moves = Vec::new();
         for (number, set) in new {
             let old = profiles.and_then(|profiles| profiles.removed.get(number));
             let old = old.map(|old| &**old);
-            write(&mut ports, range_profiles, *number, [old, Some(set)]);
+            write(&mut ports, *number, [old, Some(set)], &mut moves);
         }
-        // After new ones are in, so that ranges that stay keep their number.
         for (number, set) in profiles.into_iter().flat_map(|profiles| &profiles.removed) {
             if !verdicts.profiles.contains_key(number) {
-                write(&mut ports, range_profiles, *number, [Some(set), None]);
+                write(&mut ports, *number, [Some(set), None], &mut moves);
+            }
+        }
+        rename(&mut ports, range_profiles, &moves);
+        for one in &moves {
+            let of = one.new.as_ref().map(|new| {
+                let mut is_new = false;
+                let of = range_profiles.acquire(new, || {
+                    is_new = true;
+                    new.clone()
+                });
+                if is_new {
+                    put_ranges(&mut ports, of, new, Some(()));
+                }
+                of
+            });
+            put!(ports, range_profiles, one.key, of);
+        }
+        for one in &moves {
+            if let (Some(was), Some(old)) = (one.was, &one.old)
+                && range_profiles.release(was, old)
+            {
+                put_ranges(&mut ports, was, old, None);
             }
         }
         range_profiles.settle();
@@ -76,12 +101,22 @@ impl Table {
     }
 }
 
-/// Writes what differs between what a profile has allowed and what it allows.
+/// A profile and a protocol that get other ranges.
+struct Move {
+    key: (Number, u8),
+    /// The range profile before.
+    was: Option<Number>,
+    old: Option<Ranges>,
+    new: Option<Ranges>,
+}
+
+/// Writes what differs between what a profile has allowed and what it allows, but for its
+/// ranges, which are moves.
 fn write(
     ports: &mut Changing<'_, Ports>,
-    range_profiles: &mut Interned<Ranges>,
     number: Number,
     sets: [Option<&PortSet>; 2],
+    moves: &mut Vec<Move>,
 ) {
     let is_open = sets[1].is_some_and(PortSet::is_all);
     put!(ports, open, number, is_open.then_some(()));
@@ -96,25 +131,54 @@ fn write(
     }
     for protocol in PROTOCOLS {
         let [old, new] = [old, new].map(|set| ranges(set?, protocol));
-        if old == new {
-            continue;
-        }
-        let key = (number, protocol);
-        let was = ports.desired.range_profiles.get(&key).copied();
-        let of = new.map(|new| {
-            let of = range_profiles.acquire(&new, || new.clone());
-            put_ranges(ports, of, &new, Some(()));
-            of
-        });
-        put!(ports, range_profiles, key, of);
-        if let (Some(was), Some(old)) = (was, old)
-            && range_profiles.release(was, &old)
-        {
-            put_ranges(ports, was, &old, None);
+        if old != new {
+            let key = (number, protocol);
+            let was = ports.desired.range_profiles.get(&key).copied();
+            moves.push(Move { key, was, old, new });
         }
     }
     let others = new.is_some_and(PortSet::others).then_some(());
     put_ranges(ports, number, &EVERY_PORT, others);
+}
+
+/// Has range profiles that all that lead to them leave go on to the ranges that most of these
+/// get, where that is less than new elements for all of them.
+fn rename(ports: &mut Changing<'_, Ports>, range_profiles: &mut Interned<Ranges>, moves: &[Move]) {
+    let of_number: BTreeMap<Number, &Ranges> = { moves.iter() }
+        .filter_map(|one| Some((one.was?, one.old.as_ref()?)))
+        .collect();
+    let mut left = MAX_IN_PLACE;
+    let mut renamed = BTreeSet::new();
+    for (number, new) in
+        range_profiles.followers(moves.iter().map(|one| (one.was, one.new.as_ref())))
+    {
+        let Some(old) = of_number.get(&number) else {
+            continue;
+        };
+        if renamed.contains(&number) || range_profiles.get(new).is_some() {
+            continue;
+        }
+        let entries = keyed::compare(as_set(old), as_set(new));
+        let differ: Vec<_> = { entries }
+            .filter_map(|entry| match entry {
+                Entry::First(range, ()) => Some((range, None)),
+                Entry::Second(range, ()) => Some((range, Some(()))),
+                Entry::Both(..) => None,
+            })
+            .collect();
+        if differ.len() <= left && differ.len() < new.len() {
+            left -= differ.len();
+            renamed.insert(number);
+            range_profiles.rename(number, *old, new.clone());
+            for (range, value) in differ {
+                put_ranges(ports, number, &[range], value);
+            }
+        }
+    }
+}
+
+fn as_set(ranges: &Ranges) -> impl Iterator<Item = ((u16, u16), ())> {
+    ranges.iter().map(|range| (*range, ()))
 }
 
 /// The single ports of a set, each with its protocol.

@@ -1,5 +1,7 @@
-//! What an edit costs where many policies allow the same pods something.
+//! What an edit costs where many policies allow the same pods something, and who waits while
+//! very many of them change.
 
+use tweed_core::attachment::PodName;
 use tweed_core::object::Event;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::network_policy::{NetworkPolicy, Peer, PortMatch, Rule};
@@ -11,8 +13,9 @@ use super::walk::{Flow, passes};
 use super::world::{World, labels};
 use crate::policy::desired::Delta;
 use crate::policy::evaluate::Cluster;
-use crate::policy::planner::Step;
+use crate::policy::planner::{PolicyPlanner, Step};
 use crate::policy::verdicts::Direction;
+use crate::policy::{LocalPods, PodScope};
 
 const BITS: usize = 5;
 const PODS: usize = 1 << BITS;
@@ -106,4 +109,91 @@ fn an_edit_of_one_of_many_policies_costs_what_it_changes() {
     assert_eq!((exact.removed.len(), exact.added.len()), (PODS / 2, 0));
     assert!(delta.verdicts.takes_away);
     assert!(!to_first(&world, 2, 9_000));
+}
+
+/// The stores' records: these pods.
+fn records(pods: &[Pod]) -> LocalPods {
+    let record = |pod: &Pod| {
+        let name = PodName {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+        };
+        (address(&pod.addresses[0]), Some(name.into()))
+    };
+    LocalPods {
+        pods: pods.iter().map(record).collect(),
+        ..LocalPods::default()
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_namespace_in_which_very_many_rules_change() {
+    let mut world = world();
+    let mut pods: Vec<Pod> = (0..PODS).map(member).collect();
+    let mut other = pod("other", "me", "10.0.0.200", &[]);
+    other.namespace = "b".into();
+    pods.push(other);
+    let other_policy = |port| NetworkPolicy {
+        namespace: "b".into(),
+        ingress: vec![Rule {
+            peers: Vec::new(),
+            ports: vec![tcp(PortMatch::Range(port, port))],
+        }],
+        ..policy(0)
+    };
+    let planner = &mut world.planner;
+    planner.apply_namespaces(Event::Apply(Namespace {
+        name: "b".into(),
+        labels: labels(&[]),
+    }));
+    planner.apply_pods(&PodScope::Own, Event::Apply(pods[PODS].clone()));
+    planner.apply_network_policies(Event::Apply(other_policy(80)));
+    planner.set_local(records(&pods));
+    delta(planner);
+
+    // All at once, and a pod is added.
+    planner.model.queue.limit(2 * RULES);
+    for number in 0..10 {
+        let mut edited = policy(number);
+        edited.ingress.push(rule(number, 0, 9_000));
+        planner.apply_network_policies(Event::Apply(edited));
+    }
+    planner.apply_network_policies(Event::Apply(other_policy(81)));
+    let added = pod("added", "me", "10.0.0.201", &[]);
+    planner.apply_pods(&PodScope::Own, Event::Apply(added.clone()));
+    pods.push(added);
+    planner.set_local(records(&pods));
+    let reaches = |planner: &PolicyPlanner, to: &str, port| {
+        let flow = Flow {
+            from: address("10.0.0.102"),
+            to: address(to),
+            protocol: 6,
+            port,
+        };
+        passes(planner.desired(), Direction::In, flow)
+    };
+    let is_judged = |planner: &PolicyPlanner| {
+        planner
+            .desired()
+            .verdicts
+            .judged
+            .contains(&address("10.0.0.201"))
+    };
+    delta(planner);
+    assert!(reaches(planner, "10.0.0.200", 81) && !reaches(planner, "10.0.0.200", 80));
+    let mut queued = planner.queued();
+    assert_eq!(queued, 9);
+    while queued > 0 {
+        assert!(!is_judged(planner), "{queued} policies were not looked at");
+        let why = planner.not_known(address("10.0.0.201")).unwrap();
+        assert_eq!(
+            why,
+            format!("{queued} changed policies wait for their turn")
+        );
+        delta(planner);
+        assert!(planner.queued() < queued);
+        queued = planner.queued();
+    }
+    assert!(is_judged(planner));
+    assert!(reaches(planner, "10.0.0.201", 9_000) && reaches(planner, "10.0.0.100", 9_000));
 }

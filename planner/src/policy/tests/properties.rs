@@ -212,6 +212,33 @@ proptest! {
     }
 
     #[test]
+    fn policies_that_wait_for_their_turn_lead_there_too(seed in any::<u64>(), steps in 1..10usize) {
+        let mut dice = Dice(seed);
+        let (mut world, [own, joint]) = limited(&mut dice);
+        world.planner.model.queue.limit(dice.roll(3));
+        world.planner.plan();
+        for _ in 0..steps {
+            for _ in 0..=dice.roll(6) {
+                world.change(&mut dice);
+            }
+            loop {
+                let old = world.planner.desired().clone();
+                let flows: Vec<_> = (0..60).filter_map(|_| flow(&world, &mut dice)).collect();
+                let step = world.planner.plan();
+                follows(step, &old, world.planner.desired(), &flows)?;
+                if world.planner.queued() == 0 {
+                    break;
+                }
+            }
+            agrees_with_the_evaluator(&world, &mut dice, 60);
+        }
+        let mut fresh = World::new(world.cluster.clone());
+        fresh.planner.model.limit_cost(own, joint);
+        fresh.planner.plan();
+        prop_assert_eq!(sizes(world.planner.desired()), sizes(fresh.planner.desired()));
+    }
+
+    #[test]
     fn a_plan_does_not_depend_on_the_order_in_which_things_became_known(seed in any::<u64>()) {
         let mut dice = Dice(seed);
         let (mut world, _) = limited(&mut dice);

@@ -1,6 +1,7 @@
 //! The rules of a ClusterNetworkPolicy, and whom it is about.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use tweed_core::object::cluster_network_policy::{
     self as cluster, ClusterNetworkPolicy, Protocol, Subject,
@@ -94,7 +95,7 @@ fn cluster_rule(direction: Direction, rule: &cluster::Rule, bad: &mut Vec<String
     let matches = !atoms.is_empty() && !ports.is_empty();
     matches.then_some(Rule {
         action,
-        peers: Peers::Any(atoms),
+        peers: Peers::Any(Arc::new(atoms)),
         ports,
     })
 }

@@ -1,6 +1,6 @@
 //! The rules of a NetworkPolicy.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use tweed_core::object::network_policy::{self as network, NetworkPolicy, Port};
 use tweed_core::text::printable;
@@ -63,7 +63,7 @@ fn network_rule(namespace: &str, rule: &network::Rule, bad: &mut Vec<String>) ->
         Peers::All
     } else {
         let atom = |peer| network_peer(namespace, peer, bad);
-        Peers::Any(rule.peers.iter().filter_map(atom).collect())
+        Peers::Any(Arc::new(rule.peers.iter().filter_map(atom).collect()))
     };
     let mut ports = RulePorts::default();
     if rule.ports.is_empty() {
@@ -74,7 +74,8 @@ fn network_rule(namespace: &str, rule: &network::Rule, bad: &mut Vec<String>) ->
             bad.push(format!("port {}", port_text(protocol, port)));
         }
     }
-    let matches = peers != Peers::Any(BTreeSet::new()) && !ports.is_empty();
+    let is_nobody = matches!(&peers, Peers::Any(atoms) if atoms.is_empty());
+    let matches = !is_nobody && !ports.is_empty();
     matches.then_some(Rule {
         action: Action::Accept,
         peers,
