@@ -63,12 +63,12 @@ pub struct Class {
 }
 
 /// What the rules of a pod have to say about an identity.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Matching {
     /// The lists of peers that it is in and that are of [`Class::lists`].
-    lists: Box<[Number]>,
+    lists: Vec<Number>,
     /// The places of other rules, in their order.
-    rules: Box<[usize]>,
+    rules: Vec<usize>,
     /// The same of the rules before.
     before: Option<Box<Self>>,
 }
@@ -149,17 +149,32 @@ impl Class {
 
     /// What is said about an identity in these lists of peers.
     pub fn matching(&self, sets: &[Number]) -> Matching {
-        let by_peers = sets.iter().filter_map(|set| self.by_peers.get(set));
-        let rules = self.for_all.iter().chain(by_peers.flatten());
-        let mut rules: Vec<usize> = rules.copied().collect();
-        rules.sort_unstable();
-        let lists = sets.iter().filter(|set| self.lists.contains_key(set));
-        let before = self.class_before();
-        Matching {
-            lists: lists.copied().collect(),
-            rules: rules.into(),
-            before: before.map(|class| Box::new(class.matching(sets))),
+        let mut found = Matching::default();
+        self.match_into(sets, &mut found);
+        found
+    }
+
+    /// As [`Class::matching`], in place of what `found` has.
+    pub fn match_into(&self, sets: &[Number], found: &mut Matching) {
+        let Matching {
+            lists,
+            rules,
+            before,
+        } = found;
+        lists.clear();
+        lists.extend(sets.iter().filter(|set| self.lists.contains_key(set)));
+        rules.clear();
+        rules.extend(&self.for_all);
+        if !self.by_peers.is_empty() {
+            rules.extend(
+                sets.iter()
+                    .filter_map(|set| self.by_peers.get(set))
+                    .flatten(),
+            );
+            rules.sort_unstable();
         }
+        let class = self.class_before();
+        *before = class.map(|class| Box::new(class.matching(sets)));
     }
 
     /// Whether any of these rules has named ports.

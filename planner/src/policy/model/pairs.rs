@@ -1,8 +1,7 @@
 //! What local addresses are allowed with identities.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use tweed_core::family::Family;
@@ -11,14 +10,16 @@ use tweed_core::keyed::{self, Entry};
 use super::Model;
 use super::class::{Class, Matching};
 use super::identify::Identified;
-use super::identities::Content;
+use super::identities::{Content, Identities, Identity};
 use super::local::Local;
 use super::profiles::{Allowed, Move, Profiles};
 use super::verdicts::{Changing, DIRECTIONS, Direction, Number, SELF, UNKNOWN, Verdicts};
 use crate::tables::{put, put_into};
 
-/// The identities with which something is allowed, in ascending order.
-type AllAllowed = Rc<[(Number, Allowed)]>;
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
+/// A local address and a direction in which policies apply to it.
+type Side = (IpAddr, Direction);
 
 impl Model {
     /// Brings the pairs of local addresses and identities up to date.
@@ -32,6 +33,9 @@ impl Model {
                 police(verdicts, address, [false; 2]);
             }
         }
+        // Sides that have no pairs yet come last: mostly they get those of another one.
+        let mut new: BTreeSet<Side> = BTreeSet::new();
+        let mut others: BTreeMap<*const Class, (&Class, Vec<Side>)> = BTreeMap::new();
         let mut judges = HashMap::new();
         for (address, local) in &self.locals {
             let anew = self.pending.locals.contains(address);
@@ -39,7 +43,6 @@ impl Model {
             let own = anew
                 || identified.addresses.contains(address)
                 || identified.touched.contains(&number);
-            let family = Family::of(*address);
             for direction in DIRECTIONS {
                 let Some(class) = local.classes.get(direction) else {
                     if anew {
@@ -47,28 +50,34 @@ impl Model {
                     }
                     continue;
                 };
+                if anew
+                    && pairs_of(verdicts.desired, direction, *address)
+                        .next()
+                        .is_none()
+                {
+                    new.insert((*address, direction));
+                    continue;
+                }
                 let judge = judges.entry(Arc::as_ptr(class));
                 let judge = judge.or_insert_with(|| Judge::new(class, &self.profiles));
                 if anew {
-                    let twin = || {
-                        let twin = self.twin(direction, class, family)?;
-                        Some(pairs_of(verdicts.desired, direction, twin))
-                    };
-                    let all = judge.all(self, verdicts.desired, identified, family, twin);
-                    moves.extend(replace(verdicts.desired, direction, *address, &all));
+                    let of_class = others.entry(Arc::as_ptr(class));
+                    let of_class = of_class.or_insert_with(|| (class, Vec::new()));
+                    of_class.1.push((*address, direction));
                 } else {
                     for number in &identified.touched {
-                        let allowed = self.allowed(judge, family, *number);
+                        let identity = self.identities.get(*number);
+                        let identity = identity.filter(|one| one.is_of(Family::of(*address)));
+                        let allowed = identity.and_then(|one| judge.allowed(&one.content));
+                        let allowed = allowed.map(|at| &judge.found[at]);
                         let key = (*address, *number);
                         moves.extend(move_of(verdicts.desired, direction, key, allowed));
                     }
                 }
                 if own {
-                    let identity = self.identities.get(number);
-                    let content = identity.map(|one| one.content.clone());
-                    let allowed = judge.with_itself(&content.unwrap_or_default());
+                    let allowed = judge.with_itself(self.identities.get(number));
                     let key = (*address, SELF);
-                    moves.extend(move_of(verdicts.desired, direction, key, allowed));
+                    moves.extend(move_of(verdicts.desired, direction, key, allowed.as_ref()));
                 }
             }
             if anew {
@@ -76,27 +85,73 @@ impl Model {
                 police(verdicts, *address, policed);
             }
         }
+        for (class, sides) in others.into_values() {
+            let mut judge = Judge::new(class, &self.profiles);
+            for family in FAMILIES {
+                let of_family = |(address, _): &&Side| Family::of(*address) == family;
+                let mut sides = sides.iter().filter(of_family).peekable();
+                if sides.peek().is_some() {
+                    let all = judge.all(&self.identities, family);
+                    for side in sides {
+                        moves.extend(replace(verdicts.desired, *side, &all, &judge.found));
+                    }
+                }
+            }
+        }
         drop(judges);
         self.profiles.apply(verdicts, &moves);
+        drop(moves);
+        while let Some(side) = new.pop_first() {
+            self.pair_new(side, &new, verdicts);
+        }
     }
 
-    /// A local address of a family with the same rules of which the pairs are there already:
-    /// all that they follow from is its rules and the identities of its family.
-    fn twin(&self, direction: Direction, class: &Arc<Class>, family: Family) -> Option<IpAddr> {
-        let same = |(one, local): &(&IpAddr, &Local)| {
+    /// All pairs of a side that has none yet; others are `left` like it.
+    fn pair_new(
+        &mut self,
+        (address, direction): Side,
+        left: &BTreeSet<Side>,
+        verdicts: &mut Changing<'_>,
+    ) {
+        let family = Family::of(address);
+        let class = self.locals.get(&address);
+        let Some(class) = class.and_then(|local| local.classes.get(direction).as_ref()) else {
+            return;
+        };
+        // All that pairs follow from is the rules and the identities of the family.
+        let is_twin = |(one, local): &(&IpAddr, &Local)| {
             let of = local.classes.get(direction).as_ref();
-            Family::of(**one) == family
-                && !self.pending.locals.contains(*one)
+            **one != address
+                && Family::of(**one) == family
+                && !left.contains(&(**one, direction))
                 && of.is_some_and(|of| Arc::ptr_eq(of, class))
         };
-        self.locals.iter().find(same).map(|(one, _)| *one)
-    }
-
-    /// What is allowed with an identity.
-    fn allowed(&self, judge: &mut Judge<'_>, family: Family, number: Number) -> Option<Allowed> {
-        let identity = self.identities.get(number)?;
-        let content = identity.is_of(family).then(|| identity.content.clone())?;
-        judge.allowed(&content)
+        let twin = self.locals.iter().find(is_twin).map(|(one, _)| *one);
+        let mut judge = Judge::new(class, &self.profiles);
+        let number = verdicts.desired.identity_of(address);
+        let itself = judge.with_itself(self.identities.get(number));
+        let key = |number| (address, number);
+        if let Some(twin) = twin {
+            let pairs = pairs_of(verdicts.desired, direction, twin);
+            let pairs: Vec<_> = pairs.filter(|(number, _)| *number != SELF).collect();
+            for (number, profile) in pairs {
+                self.profiles
+                    .put_again(verdicts, direction, key(number), profile);
+            }
+        } else {
+            let all = judge.all(&self.identities, family);
+            let Judge { found, .. } = judge;
+            let all = all
+                .into_iter()
+                .map(|(number, at)| (key(number), &found[at]));
+            self.profiles.put(
+                verdicts,
+                all.map(|(key, allowed)| (direction, key, Some(allowed))),
+            );
+        }
+        let itself = itself.iter();
+        let itself = itself.map(|allowed| (direction, key(SELF), Some(allowed)));
+        self.profiles.put(verdicts, itself);
     }
 }
 
@@ -105,9 +160,11 @@ impl Model {
 struct Judge<'a> {
     class: &'a Class,
     profiles: &'a Profiles,
-    known: HashMap<Matching, Option<Allowed>>,
-    /// What is allowed with all identities of a family.
-    all: [Option<AllAllowed>; 2],
+    /// What is said about the identity that was last asked for.
+    matching: Matching,
+    known: HashMap<Matching, Option<usize>>,
+    /// What is allowed with any identity.
+    found: Vec<Allowed>,
 }
 
 impl<'a> Judge<'a> {
@@ -115,71 +172,47 @@ impl<'a> Judge<'a> {
         Self {
             class,
             profiles,
+            matching: Matching::default(),
             known: HashMap::new(),
-            all: [None, None],
+            found: Vec::new(),
         }
     }
 
-    /// What is allowed with an identity.
-    fn allowed(&mut self, content: &Content) -> Option<Allowed> {
-        let matching = self.class.matching(&content.sets);
+    /// What is allowed with an identity, as its place in `found`.
+    fn allowed(&mut self, content: &Content) -> Option<usize> {
+        self.class.match_into(&content.sets, &mut self.matching);
         // With named ports it also depends on the ports of the destination.
-        let has_names = self.class.has_names(&matching);
-        if !has_names && let Some(known) = self.known.get(&matching) {
-            return known.clone();
+        let has_names = self.class.has_names(&self.matching);
+        if !has_names && let Some(known) = self.known.get(&self.matching) {
+            return *known;
         }
-        let set = self.class.allowed(&matching, &content.ports, false);
-        let allowed = self.profiles.find(set);
+        let set = self.class.allowed(&self.matching, &content.ports, false);
+        let allowed = self.profiles.find(set).map(|allowed| {
+            self.found.push(allowed);
+            self.found.len() - 1
+        });
         if !has_names {
-            self.known.insert(matching, allowed.clone());
+            self.known.insert(self.matching.clone(), allowed);
         }
         allowed
     }
 
     /// What is allowed for a flow of the pod, which has this identity, to itself.
-    fn with_itself(&self, content: &Content) -> Option<Allowed> {
+    fn with_itself(&self, identity: Option<&Identity>) -> Option<Allowed> {
+        let content = identity.map(|one| one.content.clone()).unwrap_or_default();
         let matching = self.class.matching(&content.sets);
         let set = self.class.allowed(&matching, &content.ports, true);
         self.profiles.find(set)
     }
 
-    /// What is allowed with each identity of a family. For those that have not changed it is
-    /// what the pairs of a `twin` say.
-    fn all<T: Iterator<Item = (Number, Number)>>(
-        &mut self,
-        model: &Model,
-        verdicts: &Verdicts,
-        identified: &Identified,
-        family: Family,
-        twin: impl FnOnce() -> Option<T>,
-    ) -> AllAllowed {
-        if let Some(all) = &self.all[family as usize] {
-            return Rc::clone(all);
-        }
-        let mut all: Vec<(Number, Allowed)> = Vec::new();
-        match twin() {
-            Some(pairs) => {
-                let stays = |one: &Number| *one != SELF && !identified.touched.contains(one);
-                let stay = pairs.filter(|(one, _)| stays(one));
-                let of = |(one, profile)| Some((one, Allowed::of(verdicts, profile)?));
-                all.extend(stay.filter_map(of));
-                for number in &identified.touched {
-                    let allowed = model.allowed(self, family, *number);
-                    all.extend(allowed.map(|allowed| (*number, allowed)));
-                }
-                all.sort_unstable_by_key(|(number, _)| *number);
-            }
-            None => {
-                let unknown = self.allowed(&Content::default());
-                all.extend(unknown.map(|allowed| (UNKNOWN, allowed)));
-                let identities = model.identities.iter();
-                for (number, identity) in identities.filter(|(_, one)| one.is_of(family)) {
-                    let allowed = self.allowed(&identity.content);
-                    all.extend(allowed.map(|allowed| (number, allowed)));
-                }
-            }
-        }
-        Rc::clone(self.all[family as usize].insert(all.into()))
+    /// The identities of a family with which something is allowed, in ascending order.
+    fn all(&mut self, identities: &Identities, family: Family) -> Vec<(Number, usize)> {
+        let unknown = self.allowed(&Content::default());
+        let all = unknown.map(|at| (UNKNOWN, at)).into_iter();
+        let of_family = identities.iter().filter(|(_, one)| one.is_of(family));
+        let known = of_family.map(|(number, one)| (number, self.allowed(&one.content)));
+        let known = known.filter_map(|(number, at)| Some((number, at?)));
+        all.chain(known).collect()
     }
 }
 
@@ -199,42 +232,29 @@ fn move_of(
     verdicts: &Verdicts,
     direction: Direction,
     key: (IpAddr, Number),
-    allowed: Option<Allowed>,
+    allowed: Option<&Allowed>,
 ) -> Option<Move> {
     let was = verdicts.pairs.get(direction).get(&key).copied();
-    let one = Move {
-        direction,
-        key,
-        was,
-        allowed,
-    };
-    one.changes().then_some(one)
+    Move::of(direction, key, was, allowed)
 }
 
-/// What changes where a local address is allowed `all` this, and nothing with other
-/// identities but its own.
+/// What changes where `all` this is allowed, and nothing with other identities but the own one.
 fn replace(
     verdicts: &Verdicts,
-    direction: Direction,
-    address: IpAddr,
-    all: &[(Number, Allowed)],
+    (address, direction): Side,
+    all: &[(Number, usize)],
+    found: &[Allowed],
 ) -> impl Iterator<Item = Move> {
     let old = pairs_of(verdicts, direction, address).filter(|(number, _)| *number != SELF);
-    let new = all.iter().map(|(number, allowed)| (*number, allowed));
-    let entries = keyed::compare(old, new).map(move |entry| {
-        let (number, was, allowed) = match entry {
+    let entries = keyed::compare(old, all.iter().copied());
+    entries.filter_map(move |entry| {
+        let (number, was, at) = match entry {
             Entry::First(number, was) => (number, Some(was), None),
-            Entry::Second(number, allowed) => (number, None, Some(allowed.clone())),
-            Entry::Both(number, was, allowed) => (number, Some(was), Some(allowed.clone())),
+            Entry::Second(number, at) => (number, None, Some(at)),
+            Entry::Both(number, was, at) => (number, Some(was), Some(at)),
         };
-        Move {
-            direction,
-            key: (address, number),
-            was,
-            allowed,
-        }
-    });
-    entries.filter(Move::changes)
+        Move::of(direction, (address, number), was, at.map(|at| &found[at]))
+    })
 }
 
 /// What changes where a local address is allowed nothing.
@@ -244,12 +264,7 @@ fn forbid(
     address: IpAddr,
 ) -> impl Iterator<Item = Move> {
     let old = pairs_of(verdicts, direction, address);
-    old.map(move |(number, was)| Move {
-        direction,
-        key: (address, number),
-        was: Some(was),
-        allowed: None,
-    })
+    old.filter_map(move |(number, was)| Move::of(direction, (address, number), Some(was), None))
 }
 
 fn police(verdicts: &mut Changing<'_>, address: IpAddr, policed: [bool; 2]) {

@@ -3,12 +3,12 @@
 //! A profile whose pairs are all to be allowed the same other thing keeps its number: so an
 //! edit of one of many policies that allow a pod something costs what it adds and takes away.
 
-use std::collections::{BTreeSet, HashMap, hash_map};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::ports::PortSet;
-use super::verdicts::{Changing, Direction, FIRST_PROFILE, Number, Verdicts};
+use super::verdicts::{Changing, Direction, FIRST_PROFILE, Number};
 use crate::numbers::{Interned, MAX_IN_PLACE};
 use crate::tables::{put, put_into};
 
@@ -18,17 +18,6 @@ pub struct Allowed {
     ports: Arc<PortSet>,
     /// The profile that has allowed just this before the change.
     profile: Option<Number>,
-}
-
-impl Allowed {
-    /// What a profile allows.
-    pub fn of(verdicts: &Verdicts, profile: Number) -> Option<Self> {
-        let ports = verdicts.profiles.get(&profile)?.clone();
-        Some(Self {
-            ports,
-            profile: Some(profile),
-        })
-    }
 }
 
 /// A local address that is to be allowed something else with an identity.
@@ -45,12 +34,23 @@ pub struct Move {
 }
 
 impl Move {
-    /// Whether it is something else.
-    pub fn changes(&self) -> bool {
-        match &self.allowed {
-            None => self.was.is_some(),
-            Some(allowed) => allowed.profile.is_none() || allowed.profile != self.was,
-        }
+    /// A move to what is allowed; none if that is what the profile before allows.
+    pub fn of(
+        direction: Direction,
+        key: (IpAddr, Number),
+        was: Option<Number>,
+        allowed: Option<&Allowed>,
+    ) -> Option<Self> {
+        let is_other = match allowed {
+            None => was.is_some(),
+            Some(allowed) => allowed.profile.is_none() || allowed.profile != was,
+        };
+        is_other.then(|| Self {
+            direction,
+            key,
+            was,
+            allowed: allowed.cloned(),
+        })
     }
 }
 
@@ -85,46 +85,71 @@ impl Profiles {
     /// Carries out moves.
     pub fn apply(&mut self, verdicts: &mut Changing<'_>, moves: &[Move]) {
         self.rename(verdicts, moves);
-        // The same set is that of thousands of moves, and costs much to compare.
-        let mut known: HashMap<*const PortSet, Number> = HashMap::new();
-        for one in moves {
-            let ports = one.allowed.as_ref().map(|allowed| &allowed.ports);
-            let profile = ports.map(|ports| match known.entry(Arc::as_ptr(ports)) {
-                hash_map::Entry::Occupied(known) => {
-                    self.0.use_again(*known.get());
-                    *known.get()
-                }
-                hash_map::Entry::Vacant(new) => *new.insert(self.acquire(ports, verdicts)),
-            });
-            let Changing { desired, delta } = &mut *verdicts;
-            let delta = delta
-                .as_mut()
-                .map(|delta| delta.pairs.get_mut(one.direction));
-            put_into(
-                desired.pairs.get_mut(one.direction),
-                delta,
-                one.key,
-                profile,
-            );
-        }
+        let after = moves.iter();
+        let after = after.map(|one| (one.direction, one.key, one.allowed.as_ref()));
+        self.put(verdicts, after);
         for was in moves.iter().filter_map(|one| one.was) {
             self.release(was, verdicts);
         }
     }
 
+    /// Gives pairs the profiles that allow this, each of which is used once more.
+    pub fn put<'a>(
+        &mut self,
+        verdicts: &mut Changing<'_>,
+        pairs: impl Iterator<Item = (Direction, (IpAddr, Number), Option<&'a Allowed>)>,
+    ) {
+        // A set is that of thousands of pairs, and costs much to compare.
+        let mut known: HashMap<*const PortSet, Number> = HashMap::new();
+        for (direction, key, allowed) in pairs {
+            let Some(Allowed { ports, profile }) = allowed else {
+                put_pair(verdicts, direction, key, None);
+                continue;
+            };
+            match profile.or_else(|| known.get(&Arc::as_ptr(ports)).copied()) {
+                Some(number) => self.put_again(verdicts, direction, key, number),
+                None => {
+                    let number = self.acquire(ports, verdicts);
+                    known.insert(Arc::as_ptr(ports), number);
+                    put_pair(verdicts, direction, key, Some(number));
+                }
+            }
+        }
+    }
+
+    /// Gives a pair a profile that is in use, once more.
+    pub fn put_again(
+        &mut self,
+        verdicts: &mut Changing<'_>,
+        direction: Direction,
+        key: (IpAddr, Number),
+        profile: Number,
+    ) {
+        self.0.use_again(profile);
+        put_pair(verdicts, direction, key, Some(profile));
+    }
+
     /// Gives profiles that all their pairs leave the meaning that most of these get, where no
     /// profile has it yet.
     fn rename(&mut self, verdicts: &mut Changing<'_>, moves: &[Move]) {
+        if moves.iter().all(|one| one.was.is_none()) {
+            return;
+        }
+        let allowed = moves.iter().filter_map(|one| one.allowed.as_ref());
+        let shared = allowed.map(|allowed| (Arc::as_ptr(&allowed.ports), &allowed.ports));
+        let shared: HashMap<*const PortSet, &Arc<PortSet>> = shared.collect();
         let each = moves.iter().map(|one| {
-            let ports = one.allowed.as_ref().map(|allowed| &allowed.ports);
+            let ports = one.allowed.as_ref().map(|allowed| &*allowed.ports);
             (one.was, ports)
         });
         let (mut renamed, mut left) = (BTreeSet::new(), MAX_IN_PLACE);
-        for (profile, ports) in self.0.followers(each) {
-            let Some(old) = verdicts.desired.profiles.get(&profile) else {
+        for (profile, ports) in self.0.followers::<PortSet>(each) {
+            let old = verdicts.desired.profiles.get(&profile);
+            let (Some(old), Some(ports)) = (old, shared.get(&std::ptr::from_ref(ports))) else {
                 continue;
             };
-            if renamed.contains(&profile) || self.0.get(ports).is_some() {
+            let ports = *ports;
+            if renamed.contains(&profile) || self.0.get::<PortSet>(ports).is_some() {
                 continue;
             }
             let [lost, gained] = [old.difference(ports), ports.difference(old)];
@@ -132,7 +157,7 @@ impl Profiles {
             if cost <= left && cost < ports.ranges().count() {
                 left -= cost;
                 renamed.insert(profile);
-                self.0.rename(profile, old, ports.clone());
+                self.0.rename::<PortSet>(profile, old, ports.clone());
                 put!(verdicts, profiles, profile, Some(ports.clone()));
             }
         }
@@ -141,7 +166,7 @@ impl Profiles {
     /// The profile that allows this, which is used once more.
     fn acquire(&mut self, ports: &Arc<PortSet>, verdicts: &mut Changing<'_>) -> Number {
         let mut is_new = false;
-        let number = self.0.acquire(ports, || {
+        let number = self.0.acquire::<PortSet>(ports, || {
             is_new = true;
             ports.clone()
         });
@@ -156,7 +181,7 @@ impl Profiles {
         let Some(set) = verdicts.desired.profiles.get(&number) else {
             return;
         };
-        if self.0.release(number, set) {
+        if self.0.release::<PortSet>(number, set) {
             put!(verdicts, profiles, number, None);
         }
     }
@@ -165,4 +190,15 @@ impl Profiles {
     pub fn settle(&mut self) {
         self.0.settle();
     }
+}
+
+fn put_pair(
+    verdicts: &mut Changing<'_>,
+    direction: Direction,
+    key: (IpAddr, Number),
+    profile: Option<Number>,
+) {
+    let Changing { desired, delta } = verdicts;
+    let delta = delta.as_mut().map(|delta| delta.pairs.get_mut(direction));
+    put_into(desired.pairs.get_mut(direction), delta, key, profile);
 }
