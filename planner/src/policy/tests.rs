@@ -1,6 +1,7 @@
 mod addresses;
 mod cases;
 mod edits;
+mod cves;
 mod fixture;
 mod names;
 mod open;

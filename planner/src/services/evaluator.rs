@@ -108,6 +108,21 @@ fn contains(cidr: &str, address: IpAddr) -> bool {
     network(cidr).is_some_and(|network| network.contains(address))
 }
 
+/// Whether no other machine has an address.
+fn is_nobodys(address: IpAddr) -> bool {
+    let nobodys = [
+        "0.0.0.0/8",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "224.0.0.0/4",
+        "255.255.255.255/32",
+        "::/127",
+        "fe80::/10",
+        "ff00::/8",
+    ];
+    nobodys.iter().any(|cidr| contains(cidr, address))
+}
+
 fn number(protocol: &str) -> Option<u8> {
     let numbers = [("TCP", 6), ("UDP", 17), ("SCTP", 132)];
     let found = numbers.iter().find(|(name, _)| *name == protocol);
@@ -201,20 +216,10 @@ impl Cluster {
 
     /// Whether Services may be reached at an address.
     fn may_have(&self, by: By, address: IpAddr) -> bool {
-        let nobodys = [
-            "0.0.0.0/8",
-            "127.0.0.0/8",
-            "169.254.0.0/16",
-            "224.0.0.0/4",
-            "255.255.255.255/32",
-            "::/127",
-            "fe80::/10",
-            "ff00::/8",
-        ];
         let of_balancers = &self.options.load_balancer_cidrs;
         match by {
             By::ClusterIp | By::NodePort => true,
-            _ if nobodys.iter().any(|cidr| contains(cidr, address)) => false,
+            _ if is_nobodys(address) => false,
             By::ExternalIp => true,
             By::LoadBalancer => of_balancers.iter().any(|cidr| cidr.contains(address)),
         }
@@ -340,7 +345,7 @@ impl Cluster {
                         address,
                         port: of_port.port,
                     };
-                    if address.is_ipv4() == is_v4 {
+                    if address.is_ipv4() == is_v4 && !is_nobodys(address) {
                         all.push(Candidate { at, says });
                     }
                 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tweed_core::object::endpoint_slice::{self as object, EndpointSlice};
 
+use super::refusal::Refusal;
 use super::spec::address;
 use crate::protocols::protocol_number;
 
@@ -61,7 +62,8 @@ pub enum NodeHint {
 }
 
 impl Slice {
-    /// What counts of a slice on the Node of this name.
+    /// What counts of a slice on the Node of this name. Addresses that are nobody's are no
+    /// endpoints: a flow that is sent to 127.0.0.1 reaches what listens on this machine alone.
     pub fn read(slice: &EndpointSlice, node: &str) -> Self {
         let ports = slice.ports.iter().filter_map(|port| {
             Some(Port {
@@ -73,7 +75,7 @@ impl Slice {
         let mut shared: Vec<Arc<[Box<str>]>> = Vec::new();
         let endpoints = slice.endpoints.iter().filter_map(|one| {
             Some(Entry {
-                address: address(&one.address)?,
+                address: address(&one.address).filter(|ip| Refusal::of(*ip).is_none())?,
                 ready: one.ready,
                 serving: one.serving,
                 terminating: one.terminating,

@@ -284,6 +284,42 @@ fn a_frontend_that_two_services_claim_is_the_older_ones_until_it_is_gone() {
     assert!(planner.notices().is_empty());
 }
 
+/// Not that of a Service that was there before, nor by an address of every other kind.
+#[test]
+fn a_cluster_ip_is_no_other_services() {
+    let claimed = texts(&["10.96.0.10", "fd00:96::10"]);
+    let thief = Service {
+        load_balancer_ips: claimed.clone(),
+        external_ips: claimed.clone(),
+        created: Some(1),
+        ..balancer(false)
+    };
+    let dns = Service {
+        name: "dns".to_owned(),
+        created: Some(2),
+        cluster_ips: claimed,
+        ..service(&[])
+    };
+    let endpoints = vec![
+        endpoint("10.0.1.53", "other"),
+        endpoint("fd00::53", "other"),
+    ];
+    let mut of_dns = slice("dns", endpoints);
+    of_dns.service = "dns".to_owned();
+    let mut cluster = cluster(vec![thief, dns], vec![slice("s", both()), of_dns]);
+    cluster.options.external_ips = true;
+    for (to, own_endpoint) in [
+        (flow("10.96.0.10", 80), "10.0.1.53:8080"),
+        (
+            from("fd00:0:0:1::9", flow("fd00:96::10", 80)),
+            "[fd00::53]:8080",
+        ),
+    ] {
+        assert_eq!(verdict(&cluster, &to), send(&[own_endpoint], false));
+        assert_eq!(verdict(&cluster, &outside(to)), send(&[own_endpoint], true));
+    }
+}
+
 /// Whoever may write Services can make as many as they like claim one frontend. With work
 /// for each of them at each change of another one this test would not end.
 #[test]

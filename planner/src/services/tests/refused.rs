@@ -4,8 +4,8 @@ use tweed_core::object::Event;
 use tweed_core::object::service::Service;
 
 use super::fixture::{
-    BOTH, all_of, asked, at_node, balancer, both, cluster, explain, explain_untouched, flow, from,
-    options, outside, own, planner, port, send, service, slice, texts, verdict,
+    BOTH, all_of, asked, at_node, balancer, both, cluster, endpoint, explain, explain_untouched,
+    flow, from, options, outside, own, planner, port, send, service, slice, texts, verdict,
 };
 use super::walk::walk;
 use crate::services::evaluator::{Cluster, Flow, Verdict};
@@ -81,6 +81,35 @@ fn addresses_that_are_nobodys_to_serve_are_left_alone_and_named() {
                 "{address}"
             );
         }
+    }
+}
+
+/// The API server refuses such slices since 1.21.1 (CVE-2021-25737), a file of manifests never.
+#[test]
+fn endpoints_that_are_nobodys_get_no_flow() {
+    for address in [
+        "127.0.0.1",
+        "169.254.169.254",
+        "0.0.0.0",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::ffff:127.0.0.1",
+        "::1",
+        "::",
+        "fe80::1",
+        "ff02::1",
+    ] {
+        let service = service(&["10.96.0.1", "fd00:96::1"]);
+        let nobodys = slice("s", vec![endpoint(address, "me")]);
+        let mut cluster = cluster(vec![service], vec![nobodys]);
+        for to in [flow("10.96.0.1", 80), to_v6("fd00:96::1")] {
+            for flow in [to, own(to), outside(to)] {
+                assert_eq!(verdict(&cluster, &flow), Verdict::Reject, "{address}");
+            }
+        }
+        cluster.slices.push(slice("good", both()));
+        let to = flow("10.96.0.1", 80);
+        assert_eq!(verdict(&cluster, &to), send(&BOTH, false), "{address}");
     }
 }
 
