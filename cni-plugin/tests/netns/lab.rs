@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -37,11 +39,52 @@ pub struct Netns(String);
 
 impl Netns {
     pub fn new(role: &str) -> Self {
+        let netns = Self::named(role);
+        ip(&["netns", "add", &netns.0]);
+        netns.up()
+    }
+
+    /// One that another user namespace owns, as that of a pod with `hostUsers: false`. There
+    /// has to be one of [`Self::new`].
+    pub fn in_user_namespace(role: &str) -> Self {
+        let netns = Self::named(role);
+        let mut owner = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--net"])
+            .args(["sh", "-c", "echo; cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("these tests need util-linux: apt-get install util-linux");
+        // It says so when it is in its namespaces.
+        let said = owner.stdout.take().unwrap().read_exact(&mut [0]);
+        said.expect("user namespaces cannot be made here");
+        let process = format!("/proc/{}/ns", owner.id());
+        let user = |process: &str| fs::read_link(format!("{process}/user")).unwrap();
+        assert_ne!(user(&process), user("/proc/self/ns"));
+        File::create(netns.path()).unwrap();
+        let (from, none) = (format!("{process}/net"), None::<&str>);
+        mount(
+            Some(from.as_str()),
+            netns.path().as_str(),
+            none,
+            MsFlags::MS_BIND,
+            none,
+        )
+        .unwrap();
+        // It ends with its stdin.
+        drop(owner.stdin.take());
+        assert!(owner.wait().unwrap().success());
+        netns.up()
+    }
+
+    fn named(role: &str) -> Self {
         let count = COUNTER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tweed-{role}-{}-{count}", std::process::id());
-        ip(&["netns", "add", &name]);
-        ip(&["-n", &name, "link", "set", "lo", "up"]);
-        Self(name)
+        Self(format!("tweed-{role}-{}-{count}", std::process::id()))
+    }
+
+    fn up(self) -> Self {
+        ip(&["-n", &self.0, "link", "set", "lo", "up"]);
+        self
     }
 
     pub fn path(&self) -> String {
@@ -144,7 +187,12 @@ pub struct Lab {
 impl Lab {
     /// Moves the calling thread, which is that of the test, into a new node.
     pub fn new() -> Self {
-        let (node, pod) = (Netns::new("node"), Netns::new("pod"));
+        Self::with(Netns::new)
+    }
+
+    /// The same with a pod in such a namespace.
+    pub fn with(pod: impl FnOnce(&str) -> Netns) -> Self {
+        let (node, pod) = (Netns::new("node"), pod("pod"));
         setns(File::open(node.path()).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
         let run_dir = tempfile::tempdir().unwrap();
         Self {

@@ -19,3 +19,4 @@ mod packets;
 #[path = "../../../core/tests/common/script.rs"]
 mod script;
 mod undo;
+mod user_namespace;

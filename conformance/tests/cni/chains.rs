@@ -1,20 +1,22 @@
 //! tweed in chains with reference plugins before and after it, called by `cnitool`. The
 //! reference `ptp` is tested in the same chains.
 
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 use tweed_lab::{
     AddResult, EchoServer, OUTSIDE, PingOptions, Pod, Snapshot, Transport, ping, source_seen,
 };
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, assert_silent, error_of};
 use crate::observe::link;
 
 subjects! {
     all: before_portmap, before_bandwidth, before_tuning, before_firewall, before_all_of_them,
         after_loopback, del_cleans_up_after_a_later_plugin_failed;
-    tweed: before_sbr;
+    tweed: before_sbr, gc_frees_what_a_missing_plugin_kept_from_its_del;
 }
 
 fn portmap() -> Value {
@@ -205,5 +207,33 @@ fn del_cleans_up_after_a_later_plugin_failed(fixture: &Fixture) {
     assert!(error.contains("no_such_key"), "{error}");
     // After a failed ADD a runtime calls DEL without a result.
     fixture.tool().del(&pod).unwrap();
+    fixture.assert_nothing_left(&before);
+}
+
+/// A runtime asks the plugins from the last to the first, and stops at the first error.
+fn gc_frees_what_a_missing_plugin_kept_from_its_del(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    let [stays, removed] = ["stays", "removed"].map(|name| fixture.pod(name));
+    let kept = fixture.add(&stays);
+    let without_removed = fixture.snapshot();
+    let folder = fixture.node.cni_bin_dir();
+    let missing = folder.join("missing");
+    symlink(folder.join("tuning"), &missing).unwrap();
+    fixture.write_chain("1.1.0", &[fixture.config(), json!({ "type": "missing" })]);
+    let tool = fixture.tool();
+    let added = tool.add(&removed).unwrap();
+    fs::remove_file(missing).unwrap();
+    let says_so = |error: String| assert!(error.contains("\"missing\""), "{error}");
+    says_so(error_of(tool.del(&removed)));
+    let [kept_address, address] = [&kept, &added].map(|one| one.address().unwrap());
+    assert_eq!(fixture.reserved(), [kept_address, address].into());
+
+    // The sandbox goes all the same.
+    drop(removed);
+    fixture.assert_same_kernel(&without_removed);
+    says_so(error_of(tool.gc()));
+    assert_eq!(fixture.reserved(), [kept_address].into());
+    assert_silent(&fixture.check(&stays, &kept));
+    fixture.del(&stays);
     fixture.assert_nothing_left(&before);
 }

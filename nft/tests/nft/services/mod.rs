@@ -10,6 +10,7 @@ mod invalid;
 mod joint;
 pub mod lab;
 mod links;
+mod local_dns;
 mod passing_through;
 pub mod plan;
 mod policy;
