@@ -188,7 +188,7 @@ fn names_in_sources() -> BTreeSet<String> {
     names
 }
 
-fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(folder).unwrap();
     entries.map(|entry| entry.unwrap().path())
 }
@@ -232,6 +232,67 @@ fn every_test_that_the_page_of_promises_names_is_there() {
         }
     }
     assert!(seen > 100, "the page names {seen} tests");
+}
+
+/// A row without a test says that tweed has no such part.
+#[test]
+fn every_test_that_the_table_of_cves_names_is_there() {
+    /// Rows whose defect is about to be mended.
+    const PENDING: [&str; 2] = ["(38.7)", "(38.12)"];
+    let page = read("docs/security.md");
+    let (_, section) = page.split_once("\n## What others had CVEs for\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows = section
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .skip(1);
+    let mut seen = 0;
+    for row in rows {
+        let answer = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let words = answer.split('`').skip(1).step_by(2);
+        let tests = words.filter_map(|word| word.split_once(' '));
+        let tests: Vec<_> = tests.filter(|(of, _)| of.starts_with("tweed-")).collect();
+        let is_answered = answer.starts_with("no such part: ") || PENDING.contains(&answer);
+        assert_ne!(is_answered, !tests.is_empty(), "{row}");
+        for (binary, path) in tests {
+            assert!(has_test(binary, path), "there is no {binary} {path}");
+        }
+        seen += 1;
+    }
+    assert!(seen >= 30, "{seen} rows");
+}
+
+/// Whether a test is there that nextest names so: `tweed-nft::nft spoofing::redirects`.
+fn has_test(binary: &str, path: &str) -> bool {
+    let (package, target) = binary.split_once("::").unwrap_or((binary, "src"));
+    let manifest = format!("name = \"{package}\"\n");
+    let is_package = |folder: &PathBuf| {
+        let text = fs::read_to_string(folder.join("Cargo.toml"));
+        text.is_ok_and(|text| text.contains(&manifest))
+    };
+    let mut folders = entries(&root()).chain(entries(&root().join("conformance")));
+    let Some(package) = folders.find(is_package) else {
+        return false;
+    };
+    let is_there = |path: &PathBuf| path.exists();
+    let targets = [package.join("tests").join(target), package.join(target)];
+    let is_target = |one: &PathBuf| one.is_dir() || one.with_extension("rs").exists();
+    let Some(mut folder) = targets.into_iter().find(is_target) else {
+        return false;
+    };
+    let roots = ["main.rs", "lib.rs"].map(|file| folder.join(file));
+    let mut roots = [folder.with_extension("rs")].into_iter().chain(roots);
+    let mut file = roots.find(is_there);
+    let mut modules: Vec<&str> = path.split("::").collect();
+    let name = modules.pop().unwrap_or_default();
+    // A module without a file of its own stands in the one around it.
+    for module in modules {
+        folder = folder.join(module);
+        let mut own = [folder.with_extension("rs"), folder.join("mod.rs")].into_iter();
+        file = own.find(is_there).or(file);
+    }
+    let text = file.and_then(|file| fs::read_to_string(file).ok());
+    text.is_some_and(|text| text.contains(&format!("fn {name}(")))
 }
 
 /// Whoever gives the agent a right says there what it is for.
