@@ -74,7 +74,8 @@ const WITH_PORTS: [&str; 2] = ["meta l4proto tcp", "meta l4proto { tcp, 17-132 }
 
 /// The rule of `forward`. Before conntrack has forgotten a flow that was
 /// translated, a packet may come that does not fit it: untranslated it would end the
-/// connection at whom it reaches.
+/// connection at whom it reaches. A connection without a Service is not looked at: of one whose
+/// directions take two ways each packet is invalid.
 const IN_FORWARD: &str = "ct state invalid meta l4proto tcp jump service_invalid";
 
 /// The rule of `input`. The answers of a flow that was masqueraded come to
@@ -162,16 +163,23 @@ pub(super) fn chains(timeouts: &BTreeSet<u32>) -> Vec<Chain> {
     chains
 }
 
-/// The TCP packets of no flow that conntrack knows: those from or to pods of this node, and
-/// those to Services, would have been translated. A flow with no end here is masqueraded if it
-/// is translated at all, so its answers are not forwarded; another one may have its two
-/// directions on two ways, of which this node is on one, and then each packet is invalid.
+/// Holds of a packet that an endpoint sends.
+fn from_endpoint(Words { ip, digit, .. }: &Words) -> String {
+    format!("{ip} saddr . th sport @service_tcp_endpoints{digit}")
+}
+
+/// The TCP packets of no flow that conntrack knows and that would have been translated: those to
+/// Services, and those of their endpoints from or to pods of this node. A flow with no end here
+/// is masqueraded if it is translated at all, so its answers are not forwarded. Of any other one
+/// the two directions may take two ways, of which this node is on one, and then each packet is
+/// invalid.
 fn invalid() -> Chain {
     let mut rules = Vec::new();
-    for Words { ip, digit, .. } in &WORDS {
+    for words @ Words { ip, digit, .. } in &WORDS {
+        let answers = from_endpoint(words);
         rules.extend([
-            format!("{ip} saddr @local_cidrs{digit} counter name {INVALID} drop"),
-            format!("{ip} daddr @local_cidrs{digit} counter name {INVALID} drop"),
+            format!("{answers} {ip} saddr @local_cidrs{digit} counter name {INVALID} drop"),
+            format!("{answers} {ip} daddr @local_cidrs{digit} counter name {INVALID} drop"),
             format!("{ip} daddr @service_networks{digit} counter name {INVALID} drop"),
             format!("{ip} daddr @service_cluster_ips{digit} counter name {INVALID} drop"),
         ]);
@@ -179,10 +187,11 @@ fn invalid() -> Chain {
     regular("service_invalid", rules)
 }
 
-/// The same to the node itself: from pods of any node.
+/// The same to the node itself: of endpoints that are pods, of any node.
 fn invalid_to_node() -> Chain {
-    let rules = WORDS.iter().map(|Words { ip, digit, .. }| {
-        format!("{ip} saddr @service_pods{digit} counter name {INVALID} drop")
+    let rules = WORDS.iter().map(|words @ Words { ip, digit, .. }| {
+        let answers = from_endpoint(words);
+        format!("{answers} {ip} saddr @service_pods{digit} counter name {INVALID} drop")
     });
     regular("service_invalid_to_node", rules.collect())
 }

@@ -19,10 +19,11 @@ use crate::value::{Type, Value};
 
 /// All rows, in the order of a first load: what a flow finds leads to nothing that is not there
 /// yet, and nothing is refused before all that passes is known.
-static ROWS: [&Row<Desired>; 27] = [
+static ROWS: [&Row<Desired>; 28] = [
     &LOCAL_CIDRS,
     &row!("service_pods" => pod_networks, SPAN),
     &row!("service_hairpin" => hairpin, TWICE),
+    &row!("service_tcp_endpoints" => tcp_endpoints, ENDPOINT),
     &ENDPOINTS,
     &SLOTS,
     &row!("service_members_cluster" => members.cluster, NUMBER),
@@ -86,6 +87,16 @@ pub(super) const FRONTEND: Keys<Frontend> = Keys {
             Value::Protocol(at.protocol),
             Value::Port(at.port),
         ];
+        fields.into_iter().map(Field::from).collect()
+    },
+};
+
+const ENDPOINT: Keys<Endpoint> = Keys {
+    types: &[Type::Ipv4, Type::Port],
+    interval: false,
+    family: Some(|at| Family::of(at.address)),
+    key: |at| {
+        let fields = [Value::Address(at.address), Value::Port(at.port)];
         fields.into_iter().map(Field::from).collect()
     },
 };

@@ -268,7 +268,13 @@ fn desired() -> impl Strategy<Value = Desired> {
             prop::collection::btree_set((limit(), address()), 0..4),
             prop::collection::btree_set(limit(), 0..4),
         ),
-        (addresses(), addresses(), addresses(), addresses()),
+        (
+            addresses(),
+            addresses(),
+            addresses(),
+            addresses(),
+            prop::collection::btree_set(endpoint(), 0..6),
+        ),
         (spans(), spans(), spans()),
     )
         .prop_map(|(fronts, slots, limits, lists, networks)| Desired {
@@ -301,6 +307,7 @@ fn desired() -> impl Strategy<Value = Desired> {
             cluster_ips: lists.1,
             foreign: lists.2,
             hairpin: lists.3,
+            tcp_endpoints: lists.4,
             node_port_networks: networks.0,
             service_networks: networks.1,
             pod_networks: networks.2,

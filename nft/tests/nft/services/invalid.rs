@@ -1,4 +1,4 @@
-//! A packet of TCP that fits no flow is not sent on untranslated.
+//! A packet of TCP that fits no flow is not sent on untranslated, where it would be translated.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -11,7 +11,7 @@ use nix::sys::socket::{
 
 use tweed_planner::services::desired::Masquerade;
 
-use super::lab::{BALANCER, FAMILIES, Lab, NEIGHBOUR, PATIENCE, SERVICE};
+use super::lab::{Answer, BALANCER, FAMILIES, Lab, NEIGHBOUR, PATIENCE, POD, SERVICE, Servers};
 use super::plan::{Plan, TCP, endpoint, group};
 
 /// Without the rule it would reach the pod with the server's own address, and the pod
@@ -40,6 +40,7 @@ fn an_invalid_packet_of_tcp_is_dropped() {
         server.write_all(b"a").unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         client.read_exact(&mut [0]).unwrap();
+        let before = lab.refused().invalid;
         is_dropped(
             &lab,
             server.local_addr().unwrap(),
@@ -50,7 +51,42 @@ fn an_invalid_packet_of_tcp_is_dropped() {
         client.read_exact(&mut [0]).unwrap();
         client.write_all(b"c").unwrap();
         server.read_exact(&mut [0]).unwrap();
+        assert_eq!(lab.refused().invalid, before + 1);
     }
+}
+
+/// As of a pod with a second interface. The other one is an endpoint of a Service, at another
+/// port.
+#[test]
+fn a_connection_between_pods_of_which_the_node_sees_the_answers_alone_comes_about() {
+    let lab = Lab::new();
+    let mut plan = Plan::new();
+    let mut servers = Servers::new();
+    for (number, family) in (0..).zip(FAMILIES) {
+        let target = group(2 * number);
+        plan = plan
+            .endpoints(target, &[endpoint(NEIGHBOUR.of(family), 8080)])
+            .cluster_ip(TCP, SERVICE.port(family, 80), target);
+        servers = servers.add(&lab.0.neighbour, "neighbour", NEIGHBOUR.port(family, 9090));
+    }
+    lab.reconcile(&plan);
+    let neighbour = lab.0.neighbour.netns();
+    lab.0.pod.sh(format!(
+        "ip link add second address 02:00:00:00:00:11 type veth peer name second address 02:00:00:00:00:12 netns {neighbour}
+         ip link set second up
+         ip neigh add 10.244.1.6 lladdr 02:00:00:00:00:12 dev second nud permanent
+         ip neigh add fd00:0:0:1::6 lladdr 02:00:00:00:00:12 dev second nud permanent
+         ip route add 10.244.1.6 dev second src 10.244.1.5
+         ip route add fd00:0:0:1::6 dev second"
+    ));
+    lab.0.neighbour.sh("ip link set second up
+         for link in all second; do echo 0 > /proc/sys/net/ipv4/conf/$link/rp_filter; done");
+    for family in FAMILIES {
+        let answer = lab.ask(&lab.0.pod, TCP, NEIGHBOUR.port(family, 9090));
+        let expected = Answer::From("neighbour".to_owned(), POD.of(family));
+        assert_eq!(answer, expected);
+    }
+    drop(servers);
 }
 
 /// The answers of a masqueraded flow come to the node itself. Without the rule the node,
@@ -72,20 +108,28 @@ fn an_invalid_packet_to_the_node_is_dropped() {
         let at = NEIGHBOUR.port(family, 8080);
         let listener = lab.0.neighbour.bind(move || TcpListener::bind(at));
         let to = BALANCER.port(family, 80);
-        let client = (lab.0.world).run(move || std::net::TcpStream::connect(to).unwrap());
-        let (server, masqueraded) = listener.accept().unwrap();
+        let mut client = (lab.0.world).run(move || std::net::TcpStream::connect(to).unwrap());
+        let (mut server, masqueraded) = listener.accept().unwrap();
         assert_ne!(masqueraded.ip(), client.local_addr().unwrap().ip());
+        let before = lab.refused().invalid;
         is_dropped(&lab, server.local_addr().unwrap(), masqueraded);
+        server.write_all(b"a").unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.read_exact(&mut [0]).unwrap();
+        assert_eq!(lab.refused().invalid, before + 1);
     }
 }
 
-/// The server's pod sends a segment that fits no connection, which is dropped and counted.
+/// The server's pod sends a segment that fits no connection, which is dropped and counted. One
+/// from a port that no Service has came before.
 fn is_dropped(lab: &Lab, from: SocketAddr, to: SocketAddr) {
     let before = lab.refused().invalid;
-    let segment = invalid_segment(from, to);
-    lab.0
-        .neighbour
-        .run(move || send_raw(from.ip(), to.ip(), &segment));
+    let segments = [SocketAddr::new(from.ip(), 9), from].map(|from| invalid_segment(from, to));
+    lab.0.neighbour.run(move || {
+        for segment in &segments {
+            send_raw(from.ip(), to.ip(), segment);
+        }
+    });
     let start = std::time::Instant::now();
     while lab.refused().invalid == before {
         assert!(start.elapsed() < PATIENCE, "nothing was dropped");

@@ -187,6 +187,7 @@ impl Plan {
         for (index, endpoint) in (0..).zip(endpoints) {
             self.0.slots.insert((group, index), *endpoint);
             self.0.hairpin.insert(endpoint.address);
+            self.0.tcp_endpoints.insert(*endpoint);
         }
         self.group(group, endpoints.len(), Holds::Endpoints);
     }
@@ -201,6 +202,7 @@ impl Plan {
             self.0.endpoints.insert(number, *endpoint);
             self.0.members.get_mut(Scope::of(group)).insert(number);
             self.0.hairpin.insert(endpoint.address);
+            self.0.tcp_endpoints.insert(*endpoint);
             numbers.push(number);
         }
         self.0.affinities.insert(group, timeout);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tweed_core::keyed::{Entry, compare};
+
 /// How many contribute each member.
 #[derive(Debug)]
 pub struct Counted<K>(BTreeMap<K, usize>);
@@ -42,6 +44,20 @@ impl<K: Ord + Copy> Counted<K> {
             }
         }
         changed
+    }
+
+    /// As [`Counted::exchange`], of members in ascending order of which most stay.
+    pub fn exchange_sorted<'a>(&mut self, old: &'a [K], new: &'a [K]) -> BTreeMap<K, bool> {
+        let (mut gone, mut come) = (Vec::new(), Vec::new());
+        let [old, new] = [old, new].map(|keys| keys.iter().map(|key| (key, ())));
+        for entry in compare(old, new) {
+            match entry {
+                Entry::First(key, ()) => gone.push(key),
+                Entry::Second(key, ()) => come.push(key),
+                Entry::Both(..) => {}
+            }
+        }
+        self.exchange(gone, come)
     }
 
     /// The members.

@@ -45,7 +45,7 @@ use served::Served;
 use service::{Planned, Service, WithoutLocal};
 use spec::Spec;
 use surroundings::{ServiceNetworks, Surroundings};
-use value::{HealthCheck, ServiceName, Tracked};
+use value::{Endpoint, HealthCheck, ServiceName, Tracked};
 
 /// Maximum number of addresses that are named for a Service that is not served at them.
 const MAX_REFUSED: usize = 3;
@@ -87,6 +87,7 @@ pub struct Model {
     load_balancers: Counted<IpAddr>,
     /// The frontends of UDP of Services that another proxy serves.
     untracked: Counted<Tracked>,
+    tcp_endpoints: Counted<Endpoint>,
     /// The ports of health checks. The first Service by name has one.
     checks: BTreeSet<(u16, Arc<ServiceName>)>,
     /// Addresses of the API server at whose port no cluster IP is served.
@@ -117,6 +118,8 @@ pub struct Change {
     pub hairpin: BTreeMap<IpAddr, bool>,
     /// Frontends of UDP of other proxies' Services that have come or gone.
     pub untracked: BTreeMap<Tracked, bool>,
+    /// Endpoints of TCP that have come or gone.
+    pub tcp_endpoints: BTreeMap<Endpoint, bool>,
 }
 
 impl Model {
@@ -141,6 +144,7 @@ impl Model {
             cluster_ips: Counted::default(),
             load_balancers: Counted::default(),
             untracked: Counted::default(),
+            tcp_endpoints: Counted::default(),
             checks: BTreeSet::new(),
             api_servers: BTreeSet::new(),
         }
@@ -184,6 +188,7 @@ impl Model {
         }
         let [hairpin_was, hairpin_is] =
             [&old, &new].map(|one| one.iter().flat_map(|service| &service.hairpin));
+        let [tcp_was, tcp_is] = [&old, &new].map(tcp_endpoints_of);
         self.without_local.exchange(old.as_ref(), new.as_ref());
         self.note_refused(&name, is);
         let change = Change {
@@ -193,6 +198,7 @@ impl Model {
                 .exchange(cluster_ips_of(was_foreign), cluster_ips_of(is_foreign)),
             hairpin: self.hairpin.exchange(hairpin_was, hairpin_is),
             untracked: (self.untracked).exchange(&of_udp(was_foreign), &of_udp(is_foreign)),
+            tcp_endpoints: self.tcp_endpoints.exchange_sorted(tcp_was, tcp_is),
             cluster_ips,
             node_port_exceptions: exceptions,
             backends,
@@ -337,6 +343,11 @@ fn cluster_ips_of(spec: Option<&Spec>) -> &[IpAddr] {
 
 fn balancers_of(spec: Option<&Spec>) -> &[IpAddr] {
     spec.map_or(&[], |spec| &spec.load_balancer_ips)
+}
+
+fn tcp_endpoints_of(service: &Option<Service>) -> &[Endpoint] {
+    let service = service.as_ref();
+    service.map_or(&[], |service| &service.tcp_endpoints)
 }
 
 /// The frontends of UDP of a Service.

@@ -17,7 +17,7 @@ use super::slice::Entry;
 use super::spec::{Port, Spec};
 use super::surroundings::Surroundings;
 use super::value::{Endpoint, ServiceName, Tracked};
-use crate::protocols::UDP;
+use crate::protocols::{TCP, UDP};
 
 /// Where new flows to a frontend go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,9 @@ pub struct Service {
     pub ports: Vec<ServicePort>,
     /// Its endpoints of this node.
     pub hairpin: BTreeSet<IpAddr>,
+    /// The endpoints of its ports of TCP in ascending order, whatever is said of them: a connection
+    /// may last longer than its endpoint is used.
+    pub tcp_endpoints: Box<[Endpoint]>,
     /// How many ready endpoints it has on this node, counted by address, in its first family.
     pub local_endpoints: usize,
 }
@@ -89,6 +92,7 @@ impl Planned {
                 spec: spec.clone(),
                 ports: Vec::new(),
                 hairpin: BTreeSet::new(),
+                tcp_endpoints: Box::default(),
                 local_endpoints: 0,
             },
             backends: Vec::new(),
@@ -100,12 +104,16 @@ impl Planned {
         let first = spec.first_of_each_name();
         let slices = SlicePorts::of(known.slices());
         let mut ready = BTreeSet::new();
+        let mut tcp_endpoints: Vec<Endpoint> = Vec::new();
         for family in spec.families() {
             let mut places: Vec<usize> = Vec::with_capacity(spec.ports.len());
             for (index, (port, first)) in spec.ports.iter().zip(&first).enumerate() {
                 let place = places.get(*first).copied().unwrap_or_else(|| {
                     let all = slices.candidates(family, &port.name, port.protocol);
                     planned.note_local(&all, family, surroundings, &mut ready);
+                    if port.protocol == TCP {
+                        tcp_endpoints.extend(all.iter().map(|(endpoint, _)| *endpoint));
+                    }
                     planned.add_port(family, index, port, &all, &surroundings.own.zone)
                 });
                 places.push(place);
@@ -120,6 +128,9 @@ impl Planned {
             }
         }
         planned.service.local_endpoints = ready.len();
+        tcp_endpoints.sort_unstable();
+        tcp_endpoints.dedup();
+        planned.service.tcp_endpoints = tcp_endpoints.into();
         Some(planned)
     }
 

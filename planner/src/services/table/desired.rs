@@ -37,6 +37,10 @@
 //! [`Desired::foreign`] and no local address, which ServiceCIDRs may have by mistake; else
 //! not touched.
 //!
+//! A packet of TCP that conntrack calls invalid is not translated. It is dropped where it would
+//! have been: from one of [`Desired::tcp_endpoints`] on its way from or to a pod of this node, or
+//! from a pod to this node itself, and to an address of a Service.
+//!
 //! What changes for one endpoint is a slot of its group and what says how many there are:
 //! the target of each frontend that leads to the group, or [`Desired::groups`] for one with
 //! affinity. The endpoint in the last slot moves into that of one that is removed.
@@ -232,6 +236,8 @@ schema! {
         /// The addresses of all endpoints of this node: by the node that their slice names, or
         /// as a pod of this node has them.
         pub hairpin: BTreeSet<IpAddr>,
+        /// The endpoints of TCP of all Services, used or not: who answers a translated connection.
+        pub tcp_endpoints: BTreeSet<Endpoint>,
         /// The health checks of Services by port; not for the kernel.
         pub health_checks: BTreeMap<u16, HealthCheck>,
         /// The frontends of UDP with all their endpoints that serve or are published as ready,

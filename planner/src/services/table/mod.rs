@@ -134,6 +134,9 @@ impl Table {
         for (at, is) in change.untracked {
             put!(tables, untracked, at, is.then_some(()));
         }
+        for (endpoint, is) in change.tcp_endpoints {
+            put!(tables, tcp_endpoints, endpoint, is.then_some(()));
+        }
         for port in change.health_checks {
             put!(tables, health_checks, port, model.health_check(port));
         }

@@ -64,7 +64,7 @@ fn copy_group(desired: &Desired, group: Number, part: &mut Desired) {
             Holds::Endpoints => {
                 if let Some(endpoint) = desired.slots.get(&key) {
                     part.slots.insert(key, *endpoint);
-                    copy_hairpin(desired, endpoint, part);
+                    copy_endpoint(desired, endpoint, part);
                 }
             }
             Holds::Members => {
@@ -91,12 +91,15 @@ fn copy_member(desired: &Desired, number: Number, part: &mut Desired) {
     }
     if let Some(endpoint) = desired.endpoints.get(&number) {
         part.endpoints.insert(number, *endpoint);
-        copy_hairpin(desired, endpoint, part);
+        copy_endpoint(desired, endpoint, part);
     }
 }
 
-fn copy_hairpin(desired: &Desired, endpoint: &Endpoint, part: &mut Desired) {
+/// Copies what is known of an endpoint, whoever leads to it.
+fn copy_endpoint(desired: &Desired, endpoint: &Endpoint, part: &mut Desired) {
     part.hairpin.extend(desired.hairpin.get(&endpoint.address));
+    part.tcp_endpoints
+        .extend(desired.tcp_endpoints.get(endpoint));
 }
 
 /// The group that flows to a frontend are sent to, from outside or not; none if they are

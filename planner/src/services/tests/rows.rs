@@ -1,9 +1,12 @@
 //! Which endpoints flows go to, row by row: each is held against the plan and the
 //! evaluator.
 
+use std::net::SocketAddr;
+
 use tweed_core::object::endpoint_slice::{Endpoint, EndpointSlice};
 use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
+use tweed_core::object::{Event, Object as _};
 
 use super::fixture::{
     BOTH, at_node, balancer, both, cluster, ending, endpoint, flow, from, node, outside, own,
@@ -50,6 +53,54 @@ fn a_pod_that_reaches_itself_is_masqueraded_whatever_node_its_slice_names() {
         planner.plan();
         assert_eq!(hairpin(&planner), ["10.0.1.2".parse().unwrap()].into());
     }
+}
+
+/// Whoever they are used by: a connection to one that is not used any more goes on.
+#[test]
+fn endpoints_of_tcp_are_known_while_any_service_that_is_served_here_has_them() {
+    let both_families = vec![
+        endpoint("10.0.0.2", "me"),
+        endpoint("fd00:0:0:2::2", "other"),
+    ];
+    let mut of_udp = slice("u", vec![endpoint("10.0.0.3", "me")]);
+    of_udp.ports[0].protocol = "UDP".to_owned();
+    let second = Service {
+        name: "second".to_owned(),
+        ..service(&["10.96.0.2", "fd00:96::2"])
+    };
+    let mut of_second = slice("t", both_families.clone());
+    of_second.service = "second".to_owned();
+    let mut planner = planner(&cluster(
+        vec![service(&["10.96.0.1", "fd00:96::1"]), second.clone()],
+        vec![slice("s", both_families), of_udp, of_second],
+    ));
+    planner.plan();
+    let known = |planner: &ServicePlanner| -> Vec<String> {
+        let endpoints = planner.desired().tcp_endpoints.iter();
+        endpoints
+            .map(|at| SocketAddr::new(at.address, at.port).to_string())
+            .collect()
+    };
+    let all = ["10.0.0.2:8080", "[fd00:0:0:2::2]:8080"];
+    assert_eq!(known(&planner), all);
+    let not_ready = Endpoint {
+        ready: false,
+        serving: false,
+        ..endpoint("10.0.0.2", "me")
+    };
+    planner.apply_endpoint_slices(Event::Apply(slice("s", vec![not_ready])));
+    planner.plan();
+    assert_eq!(known(&planner), all);
+    planner.apply_services(Event::Delete(second.key()));
+    planner.plan();
+    assert_eq!(known(&planner), all[..1]);
+    let foreign = Service {
+        not_ours: true,
+        ..service(&["10.96.0.1"])
+    };
+    planner.apply_services(Event::Apply(foreign));
+    planner.plan();
+    assert!(known(&planner).is_empty());
 }
 
 #[test]
