@@ -93,7 +93,7 @@ problem_kinds! {
     /// A CNI config that tweed or the runtime cannot use as it is (`tweed-install check` only).
     CniConfigInvalid, "cni-config-invalid", Host, NewPods,
         "correct it: docs/cni-config.md describes every key";
-    /// Flows of UDP to Services that lead to no endpoint cannot be removed from conntrack.
+    /// Flows to Services that lead to no endpoint cannot be removed from conntrack.
     Conntrack, "conntrack", Host, Warning,
         "mend what it names; the agent tries again by itself, and until then clients that keep sending from one socket may reach an endpoint that is gone";
     /// A file that others read cannot be written.

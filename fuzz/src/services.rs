@@ -190,6 +190,7 @@ fn nothing_sound_is_stale(desired: &Desired) {
         let Tracked::Address(key) = at else { continue };
         for endpoint in serving.iter() {
             let flow = Answered {
+                protocol: key.protocol,
                 destination: Endpoint {
                     address: key.address,
                     port: key.port,

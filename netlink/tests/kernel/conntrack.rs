@@ -177,6 +177,7 @@ fn entries_of_a_protocol_and_family_are_deleted_where_a_condition_holds() {
         let filter = ProtocolFilter {
             family,
             protocol: 17,
+            unanswered: false,
         };
         let mut asked = Vec::new();
         let walked = flows.table.delete_all_that(filter, |entry| {
@@ -199,6 +200,28 @@ fn entries_of_a_protocol_and_family_are_deleted_where_a_condition_holds() {
     let mut expected = before;
     expected.retain(|entry| destination_port(entry) != Some(UDP[1].0));
     assert_eq!(ids(&flows.list(0, 0)), ids(&expected));
+}
+
+/// The kernel selects those from 5.17 on. None of UDP has been answered, and that of TCP has.
+#[test]
+fn connections_that_somebody_has_answered_can_be_left_alone() {
+    let mut flows = Flows::start();
+    let before = flows.list(0, 0);
+    let mut asked = 0;
+    for (protocol, count) in [(6, 0), (17, 3)] {
+        let filter = ProtocolFilter {
+            family: Family::V4,
+            protocol,
+            unanswered: true,
+        };
+        let walked = flows.table.delete_all_that(filter, |entry| {
+            assert!(!entry.is_answered(), "{entry:?}");
+            asked += 1;
+            true
+        });
+        assert_eq!(walked.unwrap().changed, count);
+    }
+    assert_eq!((asked, flows.list(0, 0).len()), (3, before.len() - 3));
 }
 
 fn ids(entries: &[Entry]) -> std::collections::BTreeSet<u32> {

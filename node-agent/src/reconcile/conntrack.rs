@@ -1,5 +1,5 @@
-//! Has conntrack forget flows of UDP that do not lead to an endpoint that serves their
-//! Service; [`tweed_planner::services::stale`] says which they are.
+//! Has conntrack forget flows that do not lead to an endpoint that serves their Service;
+//! [`tweed_planner::services::stale`] says which they are.
 //!
 //! The kernel walks through the connections of all network namespaces for it, so a thread
 //! of its own does that, and the kernel thread does not wait. It walks
@@ -41,8 +41,8 @@ use remembered::Remembered;
 use timing::{SETTLE, Timing};
 use walk::{Ended, SharedJudge, Walk};
 
-/// Maximum number of endpoints, each counted for each of its frontends, that are remembered
-/// of frontends that were changed or removed: some 5 MB. Walks or writes that fail for hours
+/// Maximum number of frontends that have come, and of endpoints, each counted for each of its
+/// frontends, of such as were changed or removed, that are remembered: some 5 MB. Walks or writes that fail for hours
 /// must not fill the memory.
 const MAX_REMEMBERED: usize = 65_536;
 
@@ -91,16 +91,19 @@ impl ConntrackReconciler {
         }
     }
 
-    /// Takes note of a step of the plan, before it is written. Of the first one `former` is
-    /// what it has no more of an earlier run's.
-    pub fn note(&mut self, step: &Step, former: &Former) {
+    /// Takes note of a step of the plan, which is `desired` now, before it is written. Of the
+    /// first one `former` is what it has no more of an earlier run's.
+    pub fn note(&mut self, step: &Step, desired: &Desired, former: &Former) {
         if self.planned.former.len() > MAX_REMEMBERED {
             self.planned.former = Former::default();
         }
         self.planned.former.extend(former);
         let effect = match step {
-            Step::Full => FlowEffect::Ends,
-            Step::Delta(delta) => self.planned.former.note(delta),
+            Step::Full => {
+                self.planned.former.note_first(desired);
+                FlowEffect::Ends
+            }
+            Step::Delta(delta) => self.planned.former.note(delta, desired),
             Step::Hold(_) | Step::Unchanged => FlowEffect::None,
         };
         self.planned.effect = self.planned.effect.max(effect);

@@ -146,13 +146,13 @@ impl ServiceReconciler {
         };
         // If a write fails, the next plan may have no more of a frontend that this one has.
         match Former::of_earlier_run(&self.earlier, desired, endpoints) {
-            Ok(former) => self.conntrack.note(&step, &former),
+            Ok(former) => self.conntrack.note(&step, desired, &former),
             Err(error) => {
                 tracing::warn!(
                     %error,
                     "the table's Services cannot be read, so flows of deleted ones may stay"
                 );
-                self.conntrack.note(&step, &Former::default());
+                self.conntrack.note(&step, desired, &Former::default());
             }
         }
         self.held = match &step {

@@ -124,7 +124,7 @@ metrics! {
     conflist_writes: Counter = Counter::default(),
         "Number of times that the CNI config was written";
     stale_flows_deleted: Counter = Counter::default(),
-        "Flows of UDP deleted from conntrack because they led to no serving endpoint of their Service";
+        "Flows deleted from conntrack because they led to no serving endpoint of their Service";
     swept: Counter = Counter::default(),
         "Pod addresses freed because nobody owned them any more";
 }

@@ -1,5 +1,6 @@
-//! Clients of UDP that keep their socket, while the endpoints of their Service change.
-//! What conntrack has is seen with the eyes of `conntrack`.
+//! Clients of UDP that keep their socket, while the endpoints of their Service change, and of
+//! others that began before there was a Service. What conntrack has is seen with the eyes of
+//! `conntrack`.
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
@@ -279,4 +280,90 @@ fn flows_of_ipv6_are_looked_at_too() {
         none if none.trim().is_empty() => Ok(()),
         left => Err(left),
     });
+}
+
+/// The ports of the clients of TCP, and then of SCTP, that conntrack has entries of.
+fn clients_of_connections() -> Vec<String> {
+    let mut ports = Vec::new();
+    for (protocol, family) in [
+        ("tcp", "ipv4"),
+        ("tcp", "ipv6"),
+        ("sctp", "ipv4"),
+        ("sctp", "ipv6"),
+    ] {
+        let entries = run("conntrack", &format!("-L -f {family} -p {protocol}"));
+        for entry in entries.lines() {
+            let (_, port) = entry.split_once("sport=").unwrap();
+            let (port, _) = port.split_once(' ').unwrap();
+            ports.push(format!("{protocol} {family} {port}"));
+        }
+    }
+    ports
+}
+
+/// One that tries again from the same port, as a client does that has to use it, would never
+/// reach the Service. What somebody answers is a connection.
+#[test]
+fn connections_that_nobody_answered_before_their_service_came_are_forgotten() {
+    let web = "---\napiVersion: v1\nkind: Service\nmetadata: {namespace: shop, name: web}\n\
+         spec: {type: LoadBalancer, clusterIP: 10.96.0.80, \
+         clusterIPs: [10.96.0.80, \"fd00:96::80\"], ports: [\
+         {name: tcp, protocol: TCP, port: 80, nodePort: 30080}, \
+         {name: sctp, protocol: SCTP, port: 80, nodePort: 30080}]}\n\
+         status: {loadBalancer: {ingress: [{ip: 203.0.113.80}, {ip: \"2001:db8:9::80\"}]}}\n"
+        .to_owned();
+    let scene = Scene::new(&[]);
+    let begin = || {
+        for (client, [service, other]) in [
+            ("10.0.1.5", ["203.0.113.80", "203.0.113.81"]),
+            ("fd00::5", ["2001:db8:9::80", "2001:db8:9::81"]),
+        ] {
+            for (port, to, status) in [
+                (4000, service, ""),
+                (4001, service, "-u SEEN_REPLY"),
+                (4002, other, ""),
+            ] {
+                for protocol in [
+                    "tcp --state SYN_SENT",
+                    "sctp --state COOKIE_WAIT --orig-vtag 1 --reply-vtag 2",
+                ] {
+                    let entry = format!("-s {client} -d {to} --sport {port} --dport 80");
+                    run(
+                        "conntrack",
+                        &format!("-I -p {protocol} {entry} -t 3600 {status}"),
+                    );
+                }
+            }
+        }
+    };
+    let expected: Vec<String> = ["tcp ipv4", "tcp ipv6", "sctp ipv4", "sctp ipv6"]
+        .iter()
+        .flat_map(|of| [4001, 4002].map(|port| format!("{of} {port}")))
+        .collect();
+    let forgets = || {
+        eventually(|| {
+            let mut clients = clients_of_connections();
+            clients.sort_by_key(|client| expected.iter().position(|one| one == client));
+            match clients == expected {
+                true => Ok(()),
+                false => Err(format!("{clients:?}")),
+            }
+        });
+    };
+    begin();
+    let agent = scene.start();
+    scene.apply(std::slice::from_ref(&web));
+    forgets();
+    assert_eq!(agent.metric("tweed_stale_flows_deleted_total"), 4);
+    agent.stop();
+
+    // It comes while nobody looks.
+    scene.apply(&[]);
+    scene.start().stop();
+    run("conntrack", "-F");
+    begin();
+    scene.apply(&[web]);
+    let agent = scene.start();
+    forgets();
+    agent.ready();
 }

@@ -24,7 +24,7 @@
 //!   [`desired`] says how the rules read them.
 //! - [`explain`] says where a flow goes and why, from the model; only how many endpoints the
 //!   rules use, and which group has them, comes from the table.
-//! - [`stale`] says which flows of UDP conntrack has to forget.
+//! - [`stale`] says which flows conntrack has to forget.
 //! - [`evaluator`] says the same as all of it in plain code, from the objects alone: the plan
 //!   is tested against it.
 

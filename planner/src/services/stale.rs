@@ -1,9 +1,9 @@
-//! Which flows of UDP conntrack has to forget, because they do not lead to an endpoint
-//! that serves their Service. Pure.
+//! Which flows conntrack has to forget, because they do not lead to an endpoint that serves
+//! their Service. Pure.
 //!
 //! Rules see the first packet of a flow alone: conntrack keeps where it was sent, and each
 //! further packet renews that. A client that goes on sending from one socket would never
-//! reach another endpoint. Therefore a flow is *stale*
+//! reach another endpoint. Therefore a flow of UDP is *stale*
 //!
 //! 1. if its first packet was sent to a frontend of UDP ([`Desired::tracked`]), or to a
 //!    node port at an address that has node ports, and its answers come from none of the
@@ -26,7 +26,10 @@
 //! too, although it sends flows to them.
 //!
 //! TCP and SCTP have connections: one whose endpoint is gone ends by its own means, and one
-//! whose endpoint is only not ready goes on. To forget such a flow would end it.
+//! whose endpoint is only not ready goes on. To forget such a flow would end it. But one that
+//! nobody has answered yet is no connection, and a client that tries again from the same port
+//! goes on with it. It is stale if it was not translated, and was sent to where a frontend has
+//! come since ([`Former`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -36,20 +39,24 @@ use tweed_core::family::Family;
 use tweed_core::keyed::Delta as KeyedDelta;
 
 use super::table::desired::{
-    Delta, Desired, Endpoint, Frontend, NodePort, Number, Span, Tracked, both_scopes,
+    Delta, Desired, Endpoint, Frontend, NodePort, Number, Span, Target, Tracked, both_scopes,
 };
 use crate::addresses::within;
 use crate::protocols::UDP;
 
-/// The protocol whose flows are judged: UDP.
+pub use crate::protocols::PROTOCOLS;
+
+/// The protocol without connections: UDP.
 pub const PROTOCOL: u8 = UDP;
 
-/// What counts of a flow of UDP.
+/// What counts of a flow. Of other protocols than UDP it is one that nobody has answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
+    /// The number of its protocol.
+    pub protocol: u8,
     /// Where its first packet was sent.
     pub destination: Endpoint,
-    /// Where its answers come from. Another one than the destination if that was
+    /// Where its answers come from, or would. Another one than the destination if that was
     /// translated.
     pub answered_by: Endpoint,
 }
@@ -67,9 +74,11 @@ pub enum FlowEffect {
     Ends,
 }
 
-/// The endpoints of frontends that were changed or removed, as they were.
+/// Where flows to frontends may have been sent before these were changed: to an endpoint that a
+/// frontend of UDP had or, for none, to nobody else than its own address, where a frontend of
+/// another protocol has come.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Former(BTreeMap<Tracked, BTreeSet<Endpoint>>);
+pub struct Former(BTreeSet<(Tracked, Option<Endpoint>)>);
 
 impl Former {
     /// What `desired`, the first plan, has no more of the frontends of UDP that are in the
@@ -86,16 +95,39 @@ impl Former {
         let mut former = Self::default();
         let gone = |frontend: &Tracked| !desired.tracked.contains_key(frontend);
         for (frontend, group) in earlier.iter().filter(|(frontend, _)| gone(frontend)) {
-            let had = former.0.entry(*frontend).or_default();
             for group in both_scopes(*group) {
-                had.extend(endpoints(frontend.family(), group)?);
+                former.add(*frontend, endpoints(frontend.family(), group)?);
             }
         }
         Ok(former)
     }
 
-    /// Adds what a change of the plan removes. Returns what the change does to flows.
-    pub fn note(&mut self, delta: &Delta) -> FlowEffect {
+    /// Adds that endpoints were those of a frontend.
+    fn add(&mut self, frontend: Tracked, endpoints: impl IntoIterator<Item = Endpoint>) {
+        let endpoints = endpoints.into_iter();
+        (self.0).extend(endpoints.map(|endpoint| (frontend, Some(endpoint))));
+    }
+
+    /// Adds frontends that have come, as far as their protocol has connections. Whether there
+    /// are any.
+    fn add_new(&mut self, frontends: impl Iterator<Item = Tracked>) -> bool {
+        let mut frontends = frontends.filter(|at| at.protocol() != UDP).peekable();
+        let any = frontends.peek().is_some();
+        self.0.extend(frontends.map(|at| (at, None)));
+        any
+    }
+
+    /// Adds all frontends of a first plan: any of them may have come with it.
+    pub fn note_first(&mut self, desired: &Desired) {
+        let addresses = desired.addresses.targets.keys().copied();
+        let node_ports = desired.node_ports.targets.keys().copied();
+        let all = { addresses.map(Tracked::Address) }.chain(node_ports.map(Tracked::NodePort));
+        self.add_new(all);
+    }
+
+    /// Adds what a change of the plan, which is `desired` now, removes, and the frontends that
+    /// come. Returns what the change does to flows.
+    pub fn note(&mut self, delta: &Delta, desired: &Desired) -> FlowEffect {
         let KeyedDelta { removed, added } = &delta.tracked;
         let mut effect = match removed.is_empty() && added.is_empty() {
             true => FlowEffect::None,
@@ -104,7 +136,7 @@ impl Former {
         for (frontend, endpoints) in removed {
             let stay = added.get(frontend);
             if stay.is_none_or(|stay| !endpoints.is_subset(stay)) {
-                self.0.entry(*frontend).or_default().extend(&**endpoints);
+                self.add(*frontend, endpoints.iter().copied());
                 effect = FlowEffect::Ends;
             }
         }
@@ -120,44 +152,53 @@ impl Former {
         {
             effect = FlowEffect::Ends;
         }
+        // Node ports come with the addresses that have them, too.
+        let get_node_ports = !delta.node_port_networks.added.is_empty()
+            || !delta.node_port_exceptions.removed.is_empty();
+        let all = desired.node_ports.targets.keys().copied();
+        let all = all.filter(|_| get_node_ports).map(Tracked::NodePort);
+        let addresses = new_in(&delta.addresses.targets).map(Tracked::Address);
+        let node_ports = new_in(&delta.node_ports.targets).map(Tracked::NodePort);
+        if self.add_new(addresses.chain(node_ports).chain(all)) {
+            effect = FlowEffect::Ends;
+        }
         effect
     }
 
     /// Adds all of another one.
     pub fn extend(&mut self, other: &Self) {
-        for (frontend, endpoints) in &other.0 {
-            self.0.entry(*frontend).or_default().extend(endpoints);
-        }
+        self.0.extend(&other.0);
     }
 
-    /// How many endpoints there are, each counted for each of its frontends.
+    /// How many frontends and endpoints there are, each endpoint counted for each of its
+    /// frontends.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.values().map(BTreeSet::len).sum()
+        self.0.len()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.0.is_empty()
     }
 
-    /// The endpoints, each with its frontend.
-    pub fn endpoints(&self) -> impl Iterator<Item = (Tracked, Endpoint)> {
-        self.0.iter().flat_map(|(frontend, endpoints)| {
-            let endpoints = endpoints.iter();
-            endpoints.map(|endpoint| (*frontend, *endpoint))
-        })
+    /// The frontends, each with an endpoint or none.
+    pub fn iter(&self) -> impl Iterator<Item = (Tracked, Option<Endpoint>)> {
+        self.0.iter().copied()
     }
 }
 
-impl FromIterator<(Tracked, Endpoint)> for Former {
-    fn from_iter<T: IntoIterator<Item = (Tracked, Endpoint)>>(endpoints: T) -> Self {
-        let mut former = Self::default();
-        for (frontend, endpoint) in endpoints {
-            former.0.entry(frontend).or_default().insert(endpoint);
-        }
-        former
+/// The frontends that a change adds.
+fn new_in<K: Ord + Copy>(targets: &KeyedDelta<K, Target>) -> impl Iterator<Item = K> {
+    let KeyedDelta { removed, added } = targets;
+    let added = added.keys().copied();
+    added.filter(move |key| !removed.contains_key(key))
+}
+
+impl FromIterator<(Tracked, Option<Endpoint>)> for Former {
+    fn from_iter<T: IntoIterator<Item = (Tracked, Option<Endpoint>)>>(all: T) -> Self {
+        Self(all.into_iter().collect())
     }
 }
 
@@ -205,39 +246,50 @@ impl Judge {
         }
     }
 
-    /// Whether flows of UDP over a family may be stale.
+    /// Whether flows of a protocol over a family may be stale.
     #[must_use]
-    pub fn concerns(&self, family: Family) -> bool {
-        let mut frontends = self.tracked.keys().chain(self.former.0.keys());
-        let mut networks = self.service_networks.iter();
-        frontends.any(|frontend| frontend.family() == family)
+    pub fn concerns(&self, protocol: u8, family: Family) -> bool {
+        let former = self.former.0.iter().map(|(frontend, _)| frontend);
+        let mut frontends = self.tracked.keys().chain(former);
+        let mut networks = self.service_networks.iter().filter(|_| protocol == UDP);
+        frontends.any(|at| at.protocol() == protocol && at.family() == family)
             || networks.any(|span| Family::of(span.first) == family)
     }
 
-    /// Whether a flow of UDP is stale.
+    /// Whether a flow is stale.
     #[must_use]
     pub fn is_stale(&self, flow: &Flow) -> bool {
-        let Endpoint { address, port } = flow.destination;
+        let Flow {
+            protocol,
+            destination: Endpoint { address, port },
+            ..
+        } = *flow;
         let at_address = Tracked::Address(Frontend {
             address,
-            protocol: PROTOCOL,
+            protocol,
             port,
         });
         let node_port = Tracked::NodePort(NodePort {
             family: Family::of(address),
-            protocol: PROTOCOL,
+            protocol,
             port,
         });
         let own = self.node_port_addresses.as_ref();
         let has_node_ports = own.map(|own| own.contains(&address));
         let at_node_port = has_node_ports.unwrap_or(false).then_some(node_port);
         let frontends = || std::iter::once(at_address).chain(at_node_port);
+        let translated = flow.answered_by != flow.destination;
+        let sent_to = translated.then_some(flow.answered_by);
+        let had = |frontend| self.former.0.contains(&(frontend, sent_to));
+        if protocol != UDP {
+            return frontends().any(had);
+        }
         // The rules look addresses up before node ports.
         let serving = frontends().find_map(|frontend| self.tracked.get(&frontend));
         if let Some(serving) = serving {
             return !serving.contains(&flow.answered_by);
         }
-        if flow.destination == flow.answered_by || self.foreign.contains(&address) {
+        if !translated || self.foreign.contains(&address) {
             return false;
         }
         if frontends().any(|frontend| self.untracked.contains(&frontend)) {
@@ -247,10 +299,6 @@ impl Judge {
         if has_node_ports.is_none() && self.tracked.contains_key(&node_port) {
             return false;
         }
-        let had = |frontend| {
-            let endpoints = self.former.0.get(&frontend);
-            endpoints.is_some_and(|endpoints| endpoints.contains(&flow.answered_by))
-        };
         let is_local = || {
             self.local
                 .as_ref()

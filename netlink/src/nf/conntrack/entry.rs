@@ -19,11 +19,15 @@ const ZONE: u16 = 18;
 /// `CTA_MARK_MASK`.
 pub(super) const MARK_MASK: u16 = 21;
 const FILTER: u16 = 25;
+/// `CTA_STATUS_MASK`.
+const STATUS_MASK: u16 = 26;
 // enum ctattr_filter
 /// `CTA_FILTER_ORIG_FLAGS`: what of the tuple in the request is compared.
 const FILTER_ORIGINAL: u16 = 1;
 /// `CTA_FILTER_F_CTA_PROTO_NUM`, of `net/netfilter/nf_internals.h`.
 const COMPARE_PROTOCOL: u32 = 1 << 3;
+/// `IPS_SEEN_REPLY`: a packet has come in the other direction.
+const SEEN_REPLY: u32 = 1 << 1;
 // enum ctattr_tuple
 const TUPLE_ADDRESSES: u16 = 1;
 const TUPLE_PROTOCOL: u16 = 2;
@@ -54,6 +58,11 @@ pub(super) fn with_protocol(protocol: u8) -> Attributes {
     Attributes::new()
         .nested(TUPLE_ORIGINAL, &tuple)
         .nested(FILTER, &filter)
+}
+
+/// Has a dump select entries that nobody has answered. Kernels before 5.17 ignore that.
+pub(super) fn unanswered(dump: Attributes) -> Attributes {
+    dump.number(STATUS, 0).number(STATUS_MASK, SEEN_REPLY)
 }
 
 /// What an entry has beside addresses and protocol.
@@ -133,6 +142,12 @@ impl Entry {
             message.attribute(ZONE).map_or(Some(0), short)?,
             message.attribute(ID).map_or(Some(0), number)?,
         ))
+    }
+
+    /// Whether an answer has come.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.status & SEEN_REPLY != 0
     }
 
     /// `NFPROTO_…`.

@@ -83,13 +83,20 @@ pub struct ProtocolFilter {
     pub family: Family,
     /// The number of the protocol.
     pub protocol: u8,
+    /// Whether it selects only those that nobody has answered.
+    pub unanswered: bool,
 }
 
 impl ProtocolFilter {
     /// The request for the entries that it selects.
     fn dump(self) -> Request {
-        let Self { family, protocol } = self;
-        let attributes = entry::with_protocol(protocol);
+        let Self {
+            family, protocol, ..
+        } = self;
+        let mut attributes = entry::with_protocol(protocol);
+        if self.unanswered {
+            attributes = entry::unanswered(attributes);
+        }
         let number = match family {
             Family::V4 => FAMILY_IPV4,
             Family::V6 => FAMILY_IPV6,
@@ -102,7 +109,9 @@ impl ProtocolFilter {
     /// Whether it selects this entry.
     fn selects(self, entry: &Entry) -> bool {
         let original = &entry.original;
-        original.protocol == self.protocol && Family::of(original.source) == self.family
+        original.protocol == self.protocol
+            && Family::of(original.source) == self.family
+            && !(self.unanswered && entry.is_answered())
     }
 }
 

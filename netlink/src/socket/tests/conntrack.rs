@@ -166,6 +166,7 @@ fn entries_are_deleted_though_their_dump_is_interrupted() {
     let udp = ProtocolFilter {
         family: Family::V4,
         protocol: 17,
+        unanswered: false,
     };
     lists.sends(&[entry(1, 0, flags, 1), entry(2, 0, flags, 1)]);
     lists.sends(&[entry(3, 0, interrupted, 1), done(flags, 1)]);
@@ -196,6 +197,7 @@ fn a_dump_that_is_always_interrupted_is_an_error() {
     let udp = ProtocolFilter {
         family: Family::V4,
         protocol: 17,
+        unanswered: false,
     };
     for sequence in 1..=DUMP_TRIES {
         lists.sends(&[done(NLM_F_MULTIPART | NLM_F_DUMP_INTR, sequence)]);

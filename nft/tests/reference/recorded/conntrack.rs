@@ -156,10 +156,11 @@ fn flows_are_forgotten_as_the_tests_of_kube_proxy_expect() {
                 },
             };
             let flow = Flow {
+                protocol: entry.protocol,
                 destination,
                 answered_by,
             };
-            let stale = entry.protocol == PROTOCOL && judge.is_stale(&flow);
+            let stale = judge.is_stale(&flow);
             let expected = entry.deleted || case.differs(entry).is_some();
             assert_eq!(stale, expected, "{}: {entry:?}", case.test);
         }

@@ -1,5 +1,6 @@
-//! What was removed by changes that were written: each endpoint of a frontend once, with the
-//! time of the last of them, so that what comes and goes all the time takes no more room.
+//! What was removed by changes that were written, and the frontends that have come by them: each
+//! endpoint of a frontend once, with the time of the last of them, so that what comes and goes
+//! all the time takes no more room.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -9,16 +10,15 @@ use tweed_planner::services::stale::Former;
 
 use super::{MAX_REMEMBERED, SETTLE};
 
-/// The endpoints of frontends that were changed or removed, at most [`MAX_REMEMBERED`].
+/// What [`Former`] has of all these changes, at most [`MAX_REMEMBERED`].
 #[derive(Debug, Default)]
-pub struct Remembered(BTreeMap<(Tracked, Endpoint), Instant>);
+pub struct Remembered(BTreeMap<(Tracked, Option<Endpoint>), Instant>);
 
 impl Remembered {
-    /// Adds what was removed by a change that was written `now`. What is too much, the oldest
-    /// first, is forgotten.
+    /// Adds what was removed or has come by a change that was written `now`. What is too much,
+    /// the oldest first, is forgotten.
     pub fn add(&mut self, former: &Former, now: Instant) {
-        let endpoints = former.endpoints();
-        self.0.extend(endpoints.map(|endpoint| (endpoint, now)));
+        self.0.extend(former.iter().map(|one| (one, now)));
         let excess = self.0.len().saturating_sub(MAX_REMEMBERED);
         if excess > 0 {
             let mut times: Vec<Instant> = self.0.values().copied().collect();

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tweed_netlink::nf::conntrack::{Entry, Ports, Tuple};
-use tweed_planner::services::desired::{Delta, Endpoint, Frontend, Span, Tracked};
+use tweed_planner::services::desired::{Delta, Endpoint, Frontend, Span, Target, Tracked};
 use tweed_planner::services::stale::{Flow, PROTOCOL};
 
 use super::walk::flow;
@@ -37,6 +37,7 @@ fn a_flow_is_read_from_both_directions_of_an_entry_and_nothing_from_others() {
         port,
     };
     let expected = Flow {
+        protocol: 17,
         destination: endpoint("10.96.0.1", 53),
         answered_by: endpoint("10.0.0.6", 5353),
     };
@@ -44,10 +45,20 @@ fn a_flow_is_read_from_both_directions_of_an_entry_and_nothing_from_others() {
     let in_zone = Entry { zone: 7, ..entry };
     let mut one_way = entry;
     one_way.original.zone = Some(7);
-    let mut tcp = entry;
-    tcp.original.protocol = 6;
-    for other in [in_zone, one_way, tcp] {
+    for other in [in_zone, one_way] {
         assert_eq!(flow(&other), None, "{other:?}");
+    }
+    // A connection counts until somebody answers (IPS_SEEN_REPLY).
+    for protocol in [6, 132] {
+        let mut connection = entry;
+        connection.original.protocol = protocol;
+        let unanswered = Flow {
+            protocol,
+            ..expected
+        };
+        assert_eq!(flow(&connection), Some(unanswered));
+        connection.status = 2;
+        assert_eq!(flow(&connection), None);
     }
 }
 
@@ -64,6 +75,7 @@ fn desired() -> Desired {
 }
 
 const STALE: Flow = Flow {
+    protocol: PROTOCOL,
     destination: Endpoint {
         address: IpAddr::V4(Ipv4Addr::new(10, 96, 0, 9)),
         port: 53,
@@ -80,7 +92,7 @@ fn reconciler() -> ConntrackReconciler {
 }
 
 /// An endpoint of one frontend: the one with this number.
-fn removed(number: u32) -> (Tracked, Endpoint) {
+fn removed(number: u32) -> (Tracked, Option<Endpoint>) {
     let frontend = Frontend {
         address: STALE.destination.address,
         protocol: PROTOCOL,
@@ -90,7 +102,7 @@ fn removed(number: u32) -> (Tracked, Endpoint) {
         address: Ipv4Addr::from_bits(0x0a00_0000 + number).into(),
         port: 53,
     };
-    (Tracked::Address(frontend), endpoint)
+    (Tracked::Address(frontend), Some(endpoint))
 }
 
 /// A walk that began `now` in place of one through the kernel's table, which has ended.
@@ -133,9 +145,9 @@ fn nothing_is_stale_while_a_planned_change_is_not_written() {
     let judge = Judge::new(&desired(), Some([]), Former::default());
     reconciler.judge.set(Some(judge));
     assert!(reconciler.judge.is_stale(&STALE));
-    reconciler.note(&Step::Unchanged, &Former::default());
+    reconciler.note(&Step::Unchanged, &Desired::default(), &Former::default());
     assert!(reconciler.judge.is_stale(&STALE));
-    reconciler.note(&Step::Full, &Former::default());
+    reconciler.note(&Step::Full, &Desired::default(), &Former::default());
     assert!(!reconciler.judge.is_stale(&STALE));
 }
 
@@ -145,7 +157,7 @@ fn a_walk_that_met_an_entry_while_nothing_could_be_deleted_is_repeated() {
     for passes_over in [false, true] {
         let (mut reconciler, began) = before_the_last_walk();
         reconciler.walk = Some(ended_walk(began, Ok(0)));
-        reconciler.note(&Step::Full, &Former::default());
+        reconciler.note(&Step::Full, &Desired::default(), &Former::default());
         if passes_over {
             reconciler.judge.is_stale(&STALE);
         }
@@ -175,7 +187,7 @@ fn a_walk_without_addresses_forgets_nothing_and_is_repeated_when_they_are_known(
     let now = Instant::now();
     let (walk, end) = walk_under_way(now);
     reconciler.walk = Some(walk);
-    reconciler.note(&Step::Full, &Former::default());
+    reconciler.note(&Step::Full, &Desired::default(), &Former::default());
     reconciler.reconcile(&Desired::default(), unknown, false, now);
     assert!(reconciler.walk.is_some_and(|walk| !walk.knows_addresses));
     let (deleted, took) = (Ok(0), ms(1));
@@ -188,7 +200,7 @@ fn step(comes: bool) -> Step {
     let (_, second) = removed(2);
     let [one, both] = [vec![first], vec![first, second]];
     let (before, after) = if comes { (one, both) } else { (both, one) };
-    let of = |endpoints: Vec<Endpoint>| Arc::new(endpoints.into_iter().collect());
+    let of = |endpoints: Vec<_>| Arc::new(endpoints.into_iter().flatten().collect());
     let mut delta = Delta::default();
     delta.tracked.removed = [(frontend, of(before))].into();
     delta.tracked.added = [(frontend, of(after))].into();
@@ -200,7 +212,7 @@ fn an_endpoint_that_comes_needs_no_walk_and_one_that_goes_two() {
     for comes in [true, false] {
         let mut reconciler = reconciler();
         let now = Instant::now();
-        reconciler.note(&step(comes), &Former::default());
+        reconciler.note(&step(comes), &Desired::default(), &Former::default());
         // A walk that began just before cannot have seen what it does.
         reconciler.timing.begin(now);
         let (walk, end) = walk_under_way(now);
@@ -232,12 +244,16 @@ fn a_flow_to_an_endpoint_of_a_frontend_that_is_gone_is_stale() {
     reconciler.walk = Some(walk);
     let (frontend, endpoint) = removed(1);
     let mut delta = Delta::default();
-    let gone = Arc::new([endpoint].into());
+    let gone = Arc::new(endpoint.into_iter().collect());
     delta.tracked.removed = [(frontend, gone)].into();
-    reconciler.note(&Step::Delta(Box::new(delta)), &Former::default());
+    reconciler.note(
+        &Step::Delta(Box::new(delta)),
+        &Desired::default(),
+        &Former::default(),
+    );
     reconciler.reconcile(&Desired::default(), Some([]), false, now);
     let flow = Flow {
-        answered_by: endpoint,
+        answered_by: endpoint.unwrap(),
         ..STALE
     };
     assert!(reconciler.judge.is_stale(&flow));
@@ -260,6 +276,34 @@ fn a_failure_is_reported_until_a_walk_succeeds() {
         reconciler.end_walk(now);
         assert_eq!(reconciler.report().is_some(), is_reported);
     }
+}
+
+/// What was sent there before was not translated.
+#[test]
+fn a_frontend_of_tcp_that_comes_needs_two_walks() {
+    let mut reconciler = reconciler();
+    let now = Instant::now();
+    let at = Frontend {
+        address: STALE.destination.address,
+        protocol: 6,
+        port: 53,
+    };
+    let mut delta = Delta::default();
+    delta.addresses.targets.added = [(at, Target::Reject)].into();
+    let step = Step::Delta(Box::new(delta));
+    reconciler.note(&step, &Desired::default(), &Former::default());
+    let (walk, end) = walk_under_way(now);
+    reconciler.walk = Some(walk);
+    reconciler.reconcile(&Desired::default(), Some([]), false, now);
+    let unanswered = Flow {
+        protocol: 6,
+        answered_by: STALE.destination,
+        ..STALE
+    };
+    assert!(reconciler.judge.is_stale(&unanswered));
+    assert_eq!(reconciler.timing.next(now), Some(now));
+    let (deleted, took) = (Ok(0), ms(1));
+    end.send(Ended { deleted, took }).unwrap();
 }
 
 /// Closing one makes all transactions of nf_tables wait.
@@ -296,7 +340,7 @@ fn a_walk_under_way_judges_by_the_plan_with_the_endpoint_that_has_come() {
     let judge = Judge::new(&desired(), Some([]), Former::default());
     reconciler.judge.set(Some(judge));
     assert!(reconciler.judge.is_stale(&STALE));
-    reconciler.note(&step(true), &Former::default());
+    reconciler.note(&step(true), &Desired::default(), &Former::default());
     assert!(!reconciler.judge.is_stale(&STALE));
     let mut after = desired();
     let (frontend, _) = removed(1);
@@ -322,7 +366,7 @@ fn the_end_of_a_walk_wakes_the_kernel_thread() {
         let mut fds = [PollFd::new(state.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::from(10_000_u16)).unwrap() > 0
     };
-    reconciler.note(&Step::Full, &Former::default());
+    reconciler.note(&Step::Full, &Desired::default(), &Former::default());
     reconciler.reconcile(&Desired::default(), Some([]), false, Instant::now());
     assert!(is_awake());
     assert!(reconciler.is_due(Instant::now()));
@@ -346,8 +390,12 @@ fn what_is_remembered_is_bounded_while_walks_or_writes_fail() {
     reconciler.planned.former = (0..=limit).map(removed).collect();
     let (frontend, endpoint) = removed(limit + 1);
     let mut delta = Delta::default();
-    let gone = Arc::new([endpoint].into());
+    let gone = Arc::new(endpoint.into_iter().collect());
     delta.tracked.removed = [(frontend, gone)].into();
-    reconciler.note(&Step::Delta(Box::new(delta)), &Former::default());
+    reconciler.note(
+        &Step::Delta(Box::new(delta)),
+        &Desired::default(),
+        &Former::default(),
+    );
     assert_eq!(reconciler.planned.former.len(), 1);
 }

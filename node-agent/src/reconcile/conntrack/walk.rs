@@ -10,7 +10,7 @@ use tweed_core::family::Family;
 use tweed_netlink::nf::conntrack::{Conntrack, Entry, Ports, ProtocolFilter, Tuple};
 use tweed_netlink::nf::idle::Idle;
 use tweed_planner::services::desired::Endpoint;
-use tweed_planner::services::stale::{Flow, Judge, PROTOCOL};
+use tweed_planner::services::stale::{Flow, Judge, PROTOCOL, PROTOCOLS};
 
 /// A walk that is under way, or has ended and was not looked at.
 #[derive(Debug)]
@@ -127,11 +127,13 @@ impl SharedJudge {
         judge.as_ref().is_some_and(|judge| judge.is_stale(flow))
     }
 
-    /// Whether flows of a family may be stale. A judge that is set later does not matter: the
-    /// change that brings it has a walk of its own.
-    fn concerns(&self, family: Family) -> bool {
+    /// Whether flows of a protocol and family may be stale. A judge that is set later does not
+    /// matter: the change that brings it has a walk of its own.
+    fn concerns(&self, protocol: u8, family: Family) -> bool {
         let judge = self.0.judge.read().unwrap_or_else(PoisonError::into_inner);
-        judge.as_ref().is_none_or(|judge| judge.concerns(family))
+        judge
+            .as_ref()
+            .is_none_or(|judge| judge.concerns(protocol, family))
     }
 
     /// Whether it was asked while nothing could be deleted, since this was last called.
@@ -148,13 +150,15 @@ fn delete_stale(
     judge: &SharedJudge,
 ) -> Result<usize, tweed_netlink::Error> {
     let mut deleted = 0;
-    for family in [Family::V4, Family::V6] {
-        if !judge.concerns(family) {
+    let families = [Family::V4, Family::V6].into_iter();
+    for (family, protocol) in families.flat_map(|family| PROTOCOLS.map(|of| (family, of))) {
+        if !judge.concerns(protocol, family) {
             continue;
         }
         let filter = ProtocolFilter {
             family,
-            protocol: PROTOCOL,
+            protocol,
+            unanswered: protocol != PROTOCOL,
         };
         let is_stale = |entry: &Entry| flow(entry).is_some_and(|flow| judge.is_stale(&flow));
         deleted += conntrack.delete_all_that(filter, is_stale)?.changed;
@@ -162,8 +166,9 @@ fn delete_stale(
     Ok(deleted)
 }
 
-/// What counts of an entry. Nothing of one in a zone: it is of somebody who tracks the same
-/// packets once more, before or after the rules of Services.
+/// What counts of an entry. Nothing of a connection that somebody has answered, and nothing of
+/// one in a zone: it is of somebody who tracks the same packets once more, before or after the
+/// rules of Services.
 pub fn flow(entry: &Entry) -> Option<Flow> {
     let is_default = entry.zone == 0 && entry.original.zone.is_none();
     let Tuple { protocol, .. } = entry.original;
@@ -171,7 +176,9 @@ pub fn flow(entry: &Entry) -> Option<Flow> {
     else {
         return None;
     };
-    (is_default && protocol == PROTOCOL).then_some(Flow {
+    let may_be_stale = protocol == PROTOCOL || !entry.is_answered();
+    (is_default && may_be_stale).then_some(Flow {
+        protocol,
         destination: Endpoint {
             address: entry.original.destination,
             port: to,

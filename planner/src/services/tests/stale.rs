@@ -1,5 +1,6 @@
 //! Flows of UDP while Services and endpoints come and go.
 
+mod connections;
 mod deleted;
 mod other_proxy;
 
@@ -40,10 +41,15 @@ fn judge(planner: &ServicePlanner, former: &Former) -> Judge {
 }
 
 fn is_stale(judge: &Judge, destination: &str, answered_by: &str) -> bool {
-    judge.is_stale(&Flow {
+    judge.is_stale(&flow(PROTOCOL, destination, answered_by))
+}
+
+fn flow(protocol: u8, destination: &str, answered_by: &str) -> Flow {
+    Flow {
+        protocol,
         destination: at(destination),
         answered_by: at(answered_by),
-    })
+    }
 }
 
 /// The Service `shop/web` with one port of UDP, 53, and its node port 30053.
@@ -67,7 +73,7 @@ fn balanced() -> Cluster {
 /// Plans, and adds what it removes to `former`. What that does to flows.
 fn plan(planner: &mut ServicePlanner, former: &mut Former) -> FlowEffect {
     match planner.plan() {
-        Step::Delta(delta) => former.note(&delta),
+        Step::Delta(delta) => former.note(&delta, planner.desired()),
         Step::Unchanged => FlowEffect::None,
         step => panic!("{step:?}"),
     }
@@ -128,7 +134,7 @@ fn while_this_nodes_addresses_are_unknown_no_flow_is_stale_that_may_be_to_a_node
         protocol: PROTOCOL,
         port: 30053,
     });
-    let former = [(had, at("10.0.0.7:5353"))].into_iter().collect();
+    let former = [(had, Some(at("10.0.0.7:5353")))].into_iter().collect();
     let judge = Judge::new(planner.desired(), None::<[IpAddr; 0]>, former);
     for (frontend, stale) in FRONTENDS.into_iter().zip([true, true, false]) {
         assert_eq!(is_stale(&judge, frontend, "10.0.0.7:5353"), stale);
@@ -154,7 +160,20 @@ fn a_change_of_anything_that_flows_are_judged_by_is_noted() {
     assert_eq!(plan(&mut planner, former), FlowEffect::Ends);
     let mut of_tcp = service(&["10.96.0.3"]);
     of_tcp.name = "tcp".to_owned();
-    planner.apply_services(Event::Apply(of_tcp));
+    planner.apply_services(Event::Apply(of_tcp.clone()));
+    assert_eq!(plan(&mut planner, former), FlowEffect::Ends);
+    // Its endpoints have come and gone, and it goes.
+    let mut of_tcp_slice = slice("t", both());
+    of_tcp_slice.service = "tcp".to_owned();
+    for endpoints in [both(), vec![], both()] {
+        let slice = EndpointSlice {
+            endpoints,
+            ..of_tcp_slice.clone()
+        };
+        planner.apply_endpoint_slices(Event::Apply(slice));
+        assert_eq!(plan(&mut planner, former), FlowEffect::None);
+    }
+    planner.apply_services(Event::Delete(of_tcp.key()));
     assert_eq!(plan(&mut planner, former), FlowEffect::None);
 }
 
@@ -231,15 +250,6 @@ fn endpoints_that_end_or_are_only_published_keep_their_flows_and_others_do_not()
             assert_eq!(is_stale(&judge, frontend, endpoint), stale, "{endpoint}");
         }
     }
-}
-
-#[test]
-fn flows_of_tcp_frontends_are_left_alone() {
-    let mut planner = planner(&cluster(vec![balancer(false)], vec![slice("s", both())]));
-    planner.plan();
-    let judge = judge(&planner, &Former::default());
-    assert!(!is_stale(&judge, "10.96.0.1:80", "10.96.0.1:80"));
-    assert!(!is_stale(&judge, "203.0.113.1:80", "10.0.0.7:80"));
 }
 
 #[test]
@@ -367,12 +377,13 @@ proptest! {
                     Verdict::Pass => vec![destination],
                     Verdict::Reject | Verdict::Drop => vec![],
                 };
-                let with = |answered_by| (flow.is_local, Flow { destination, answered_by });
+                let protocol = PROTOCOL;
+                let with = |answered_by| (flow.is_local, Flow { protocol, destination, answered_by });
                 sound.extend(answered_by.into_iter().map(with));
             }
             world.change(&mut dice);
             let effect = match world.planner.plan() {
-                Step::Delta(delta) => former.note(&delta),
+                Step::Delta(delta) => former.note(&delta, world.planner.desired()),
                 Step::Unchanged => FlowEffect::None,
                 _ => FlowEffect::Ends,
             };
@@ -402,7 +413,7 @@ proptest! {
         for _ in 0..steps {
             world.change(&mut dice);
             if let Step::Delta(delta) = world.planner.plan() {
-                former.note(&delta);
+                former.note(&delta, world.planner.desired());
             }
             for _ in 0..40 {
                 let flow = evaluator::Flow { protocol: PROTOCOL, ..world.flow(&mut dice) };
@@ -412,7 +423,7 @@ proptest! {
                     .map(|former| Judge::new(desired, Some(local), former));
                 let destination = Endpoint { address: flow.destination, port: flow.port };
                 let is_stale = |judge: &Judge, answered_by| {
-                    judge.is_stale(&Flow { destination, answered_by })
+                    judge.is_stale(&Flow { protocol: PROTOCOL, destination, answered_by })
                 };
                 let nobody = Endpoint { port: 1, ..destination };
                 for judge in &judges {

@@ -10,7 +10,7 @@ fn flows_of_the_last_service_that_is_deleted_are_looked_for() {
     let mut former = Former::default();
     let concerned = |planner: &ServicePlanner, former: &Former| {
         let judge = judge(planner, former);
-        [Family::V4, Family::V6].map(|family| judge.concerns(family))
+        [Family::V4, Family::V6].map(|family| judge.concerns(PROTOCOL, family))
     };
     assert_eq!(concerned(&planner, &former), [true, false]);
     planner.apply_services(Event::Delete(service(&[]).key()));
