@@ -20,6 +20,7 @@
 
 use std::net::IpAddr;
 
+use crate::nf::conntrack::Conntrack;
 use crate::nf::element::{ITEM, KEY, VALUE};
 use crate::nf::object::{DELETE_ELEMENTS, ELEMENTS, SET_NAME, TableKey};
 use crate::nf::{FAMILY_INET, Socket, Transaction, attributes::Attributes};
@@ -65,6 +66,9 @@ pub const JUDGED_SETS: &str = "policy_judged";
 /// Takes an address out of [`JUDGED_SETS`], in the calling thread's network namespace: nobody
 /// has judged the pod that has it now. A set or table that does not exist has no such address.
 ///
+/// If it was in there, nobody has taken it out when the pod before ended, and had that pod's flows
+/// judged once more: they would pass as they did, from and to the new pod. They are forgotten.
+///
 /// # Errors
 /// The kernel's refusal.
 pub fn forget_judgement(address: IpAddr) -> Result<(), Error> {
@@ -79,7 +83,8 @@ pub fn forget_judgement(address: IpAddr) -> Result<(), Error> {
     transaction.delete(POLICY_TABLE.message(DELETE_ELEMENTS, named));
     match Socket::open()?.commit(&transaction) {
         Err(error) if error.is_absent() => Ok(()),
-        result => result,
+        Err(error) => Err(error),
+        Ok(()) => Conntrack::open()?.delete_all_of(address).map(drop),
     }
 }
 

@@ -113,7 +113,8 @@ pub trait Datapath {
         kept: impl FnOnce() -> Result<HashSet<String>, CniError>,
     ) -> Result<Vec<CniError>, CniError>;
 
-    /// Takes from an address what policies have let the pod do that had it before.
+    /// Takes from an address what policies have let the pod do that had it before, its open flows
+    /// included.
     ///
     /// # Errors
     /// The kernel's refusal.

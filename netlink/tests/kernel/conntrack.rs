@@ -224,6 +224,31 @@ fn connections_that_somebody_has_answered_can_be_left_alone() {
     assert_eq!((asked, flows.list(0, 0).len()), (3, before.len() - 3));
 }
 
+/// Whether it begins them or answers, also if they are sent to another address.
+#[test]
+fn the_entries_of_an_address_are_deleted_and_no_others() {
+    let mut flows = Flows::start();
+    let before = flows.list(0, 0);
+    for (own, peer, service) in [
+        ("10.0.0.5", "192.0.2.9", "10.96.0.1"),
+        ("fd00::5", "2001:db8::9", "fd00:96::1"),
+    ] {
+        for (port, tuples) in [
+            (1, format!("-s {own} -d {peer}")),
+            (2, format!("-s {peer} -d {own}")),
+            (3, format!("-s {peer} -d {service} -r {own} -q {peer}")),
+        ] {
+            let ports =
+                format!("--sport {port} --dport 53 --reply-port-src 53 --reply-port-dst {port}");
+            see(&format!("conntrack -I -p udp {tuples} {ports} -t 3600"));
+        }
+        assert_eq!(flows.list(0, 0).len(), before.len() + 3);
+        let walked = flows.table.delete_all_of(own.parse().unwrap()).unwrap();
+        assert_eq!(walked.changed, 3);
+        assert_eq!(ids(&flows.list(0, 0)), ids(&before));
+    }
+}
+
 fn ids(entries: &[Entry]) -> std::collections::BTreeSet<u32> {
     entries.iter().map(|entry| entry.id).collect()
 }

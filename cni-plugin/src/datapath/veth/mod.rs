@@ -122,8 +122,8 @@ pub trait Kernel {
     /// When a sysctl cannot be written.
     fn enable_forwarding(&mut self, family: Family) -> Result<bool, Error>;
 
-    /// Takes from an address what policies have let the pod do that had it before. Without
-    /// such an address in the table this is a success.
+    /// Takes from an address what policies have let the pod do that had it before, its open flows
+    /// included. Without such an address in the table this is a success.
     ///
     /// # Errors
     /// The kernel's refusal.

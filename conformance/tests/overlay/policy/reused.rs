@@ -1,12 +1,14 @@
 //! Row 5: an address that is used again belongs to its new pod at once.
 
-use tweed_lab::{Cluster, LabError, PodManifest, labels, namespace_manifest};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-use super::traffic::Listener;
+use tweed_lab::{Cluster, LabError, PodManifest, labels, namespace_manifest, wait_until};
+
+use super::traffic::{IN_FORCE_LIMIT, Listener};
 use super::{DENY_ALL, policy};
 
 /// A Pod of node 2 that has this address.
-fn peer(name: &str, words: &str, address: std::net::IpAddr, phase: &str) -> PodManifest {
+fn peer(name: &str, words: &str, address: IpAddr, phase: &str) -> PodManifest {
     PodManifest {
         namespace: "shop".to_owned(),
         name: name.to_owned(),
@@ -103,7 +105,15 @@ fn a_local_address_that_is_used_again_is_judged_anew() -> Result<(), LabError> {
 /// While no agent runs nobody tells the kernel that the pod is gone that could do everything.
 #[test]
 fn without_an_agent_an_address_that_is_used_again_is_isolated() -> Result<(), LabError> {
-    let mut cluster = Cluster::start(2)?;
+    is_isolated(Cluster::start(2)?)
+}
+
+#[test]
+fn without_an_agent_an_address_of_ipv6_that_is_used_again_is_isolated() -> Result<(), LabError> {
+    is_isolated(Cluster::start_ipv6(2)?)
+}
+
+fn is_isolated(mut cluster: Cluster) -> Result<(), LabError> {
     let far = cluster.labelled_pod(2, "open/far", "")?;
     let open = cluster.labelled_pod(1, "open/near", "")?;
     cluster.apply("deny", policy("closed", "deny", DENY_ALL))?;
@@ -112,6 +122,22 @@ fn without_an_agent_an_address_that_is_used_again_is_isolated() -> Result<(), La
     sink.wait(witness.netns(), false)?;
     sink.wait(open.netns(), true)?;
     let address = open.address();
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let flow = far.netns().listen(|| UdpSocket::bind((any, 0)))?;
+    let ear = Listener::open(&cluster, 1, &open, 7001)?;
+    wait_until("a flow to the pod before", IN_FORCE_LIMIT, || {
+        flow.send_to(b"open", ear.at()).unwrap();
+        let heard = ear.drain().map_err(|error| error.chain())?;
+        if heard.is_empty() {
+            Err(String::new())
+        } else {
+            Ok(())
+        }
+    })?;
+    drop(ear);
 
     if let Some(agent) = cluster.entry(1)?.agent.take() {
         agent.kill9()?;
@@ -122,6 +148,11 @@ fn without_an_agent_an_address_that_is_used_again_is_isolated() -> Result<(), La
     let ear = Listener::open(&cluster, 1, &new, 7001)?;
     assert!(!sink.hears(new.netns())?, "it sends as the pod before");
     assert!(!ear.hears(far.netns())?, "it receives as the pod before");
+    flow.send_to(b"open", ear.at()).unwrap();
+    assert!(
+        ear.drain()?.is_empty(),
+        "it has the flows of the pod before"
+    );
     cluster.delete("deny")?;
     cluster.start_agent(1)?;
     sink.wait(new.netns(), true)?;

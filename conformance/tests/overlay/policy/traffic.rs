@@ -13,7 +13,7 @@ use crate::packets::failed;
 
 /// How long a change of the file may take until it is seen in packets: the agent reads
 /// the file half a second to a second after a change.
-const IN_FORCE_LIMIT: Duration = Duration::from_secs(30);
+pub const IN_FORCE_LIMIT: Duration = Duration::from_secs(30);
 
 /// The most datagrams that are read at once.
 const MANY: usize = 1_000;

@@ -4,7 +4,8 @@
 //! [`Conntrack`] is the one entry point: it lists entries that the kernel selects by
 //! their mark ([`MarkFilter`]) or protocol ([`ProtocolFilter`]), changes bits of an entry's
 //! mark, deletes exactly one entry, and walks through the entries to clear bits of marks
-//! ([`Conntrack::clear_marks`]) or to delete some of them ([`Conntrack::delete_all_that`]).
+//! ([`Conntrack::clear_marks`]) or to delete some of them ([`Conntrack::delete_all_that`],
+//! [`Conntrack::delete_all_of`]).
 //!
 //! What always holds:
 //! - Entries come and go at any time. One that is gone when it is to be changed or
@@ -15,6 +16,7 @@
 
 mod entry;
 
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use nix::errno::Errno;
@@ -97,11 +99,7 @@ impl ProtocolFilter {
         if self.unanswered {
             attributes = entry::unanswered(attributes);
         }
-        let number = match family {
-            Family::V4 => FAMILY_IPV4,
-            Family::V6 => FAMILY_IPV6,
-        };
-        let message = Message::of(SUBSYSTEM, GET, number, attributes);
+        let message = Message::of(SUBSYSTEM, GET, family_number(family), attributes);
         let object = format!("conntrack entries of {family} with protocol {protocol}");
         Request::dump("list", object, message)
     }
@@ -240,6 +238,22 @@ impl Conntrack {
         })
     }
 
+    /// Deletes the entries of all flows that an address has begun or answers, whatever address
+    /// they were sent to. All entries of its family are listed: the kernel could select those of
+    /// an address, but of IPv6 it selects those of all others (Linux 5.8 to 6.18).
+    ///
+    /// # Errors
+    /// As [`Self::delete_all_that`].
+    pub fn delete_all_of(&mut self, address: IpAddr) -> Result<Walked, Error> {
+        let family = family_number(Family::of(address));
+        let message = Message::of(SUBSYSTEM, GET, family, Attributes::new());
+        let request = Request::dump("list", format!("conntrack entries of {address}"), message);
+        self.walk(&request, |entry| {
+            let sources = [entry.original.source, entry.reply.source];
+            sources.contains(&address).then(|| delete(entry))
+        })
+    }
+
     /// Sends what `change` makes of the entries of a dump, while it arrives.
     fn walk(
         &mut self,
@@ -286,6 +300,14 @@ impl Conntrack {
             }
         }
         Ok(cleared)
+    }
+}
+
+/// `NFPROTO_…`.
+fn family_number(family: Family) -> u8 {
+    match family {
+        Family::V4 => FAMILY_IPV4,
+        Family::V6 => FAMILY_IPV6,
     }
 }
 
