@@ -171,6 +171,7 @@ fn planner(peers: usize, workloads: usize, policies: usize) -> PolicyPlanner {
     let namespaces = (0..NAMESPACES).map(|number| Namespace {
         name: format!("namespace-{number}"),
         labels: labels(&[("team", format!("team-{}", number % 20))]),
+        ..Namespace::default()
     });
     list(namespaces, |event| planner.apply_namespaces(event));
     list((0..LOCAL).map(local), |event| {
@@ -318,7 +319,7 @@ fn a_node_of_110_pods_with_1000_policies_and_10000_peers() {
         |planner, number| {
             planner.apply_namespaces(Event::Apply(Namespace {
                 name: format!("namespace-{number}"),
-                labels: Labels::new(),
+                ..Namespace::default()
             }));
         },
     );
@@ -336,6 +337,7 @@ fn a_cluster_of_10000_namespaces() {
         Namespace {
             name: format!("tenant-{number}"),
             labels: labels(&[&others[..], &own[..]].concat()),
+            ..Namespace::default()
         }
     };
     let mut planner = planner(0, 1, 0);

@@ -10,6 +10,9 @@ pub struct Namespace {
     pub name: String,
     /// `metadata.labels`.
     pub labels: Labels,
+    /// Whether it is being deleted (`metadata.deletionTimestamp`): what is in it goes, in whatever
+    /// order, and nothing new can come.
+    pub terminating: bool,
 }
 
 impl Namespace {

@@ -81,7 +81,7 @@ impl PolicyPlanner {
             protocol,
             port,
         };
-        let network = index.network_policies.objects().iter();
+        let network = index.network_policies();
         let cluster = index.cluster_policies.objects().iter();
         let policies = Policies {
             network: network.collect(),

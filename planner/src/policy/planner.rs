@@ -98,7 +98,7 @@ impl PolicyPlanner {
 
     /// Takes an event of the watch of Namespaces in. True if anything changed.
     pub fn apply_namespaces(&mut self, event: Event<Namespace>) -> bool {
-        self.index.namespaces.apply(event)
+        self.index.apply_namespaces(event)
     }
 
     /// The watch of Namespaces was stopped: they are forgotten. True if anything changed.
@@ -120,7 +120,7 @@ impl PolicyPlanner {
 
     /// Takes an event of the watch of NetworkPolicies in. True if anything changed.
     pub fn apply_network_policies(&mut self, event: Event<NetworkPolicy>) -> bool {
-        self.index.network_policies.apply(event)
+        self.index.apply_network_policies(event)
     }
 
     /// Takes an event of the watch of ClusterNetworkPolicies in. True if anything
@@ -281,10 +281,11 @@ impl PolicyPlanner {
         self.model.queue.len()
     }
 
-    /// How many NetworkPolicies and how many ClusterNetworkPolicies there are.
+    /// How many NetworkPolicies and how many ClusterNetworkPolicies there are, those included
+    /// that stay in force in namespaces that are being deleted.
     #[must_use]
     pub fn policies(&self) -> (usize, usize) {
-        let network = self.index.network_policies.objects().len();
+        let network = self.index.network_policies().count();
         (network, self.index.cluster_policies.objects().len())
     }
 

@@ -11,6 +11,7 @@ mod properties;
 mod random;
 mod reuse;
 mod rows;
+mod terminating;
 mod waiting;
 mod walk;
 mod wants;

@@ -192,6 +192,7 @@ fn namespace((name, mut labels): (&&str, Labels)) -> Namespace {
     Namespace {
         name: (*name).to_owned(),
         labels,
+        ..Namespace::default()
     }
 }
 

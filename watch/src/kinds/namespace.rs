@@ -24,6 +24,7 @@ impl Kind for Namespace {
         Ok(Self {
             name: metadata.name(Self::NAME)?,
             labels: metadata.labels(),
+            terminating: metadata.is_deleted(),
         })
     }
 }
@@ -48,6 +49,20 @@ mod tests {
         let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let found = labels_of(json!({"c": "x", "b": 7, "a": ""}));
         assert_eq!(found.into_iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_namespace_that_is_being_deleted_says_when_that_began() {
+        for (time, expected) in [
+            (json!(null), false),
+            (json!("2026-11-29T00:00:00Z"), true),
+            (json!("some time"), true),
+        ] {
+            let fields = json!({"metadata": {"name": "a", "deletionTimestamp": time}});
+            let fields = serde_json::from_value(fields).unwrap();
+            let namespace = Namespace::from_fields(fields).unwrap();
+            assert_eq!(namespace.terminating, expected, "{time}");
+        }
     }
 
     #[test]

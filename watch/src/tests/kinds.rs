@@ -175,6 +175,7 @@ impl TestKind for Namespace {
         Self {
             name: name.to_owned(),
             labels: team(value),
+            terminating: false,
         }
     }
 

@@ -341,6 +341,7 @@ fn a_policy_that_waits_for_one_list_after_another_is_told_after_the_same_time() 
         let namespace = Namespace {
             name: name.to_owned(),
             labels: labels(),
+            ..Namespace::default()
         };
         index.apply(&Collection::Namespaces, Event::Apply(namespace));
     };
@@ -418,7 +419,7 @@ fn a_node_waits_until_its_first_policies_have_their_lists() {
     );
     let namespace = Namespace {
         name: "shop".to_owned(),
-        labels: Labels::new(),
+        ..Namespace::default()
     };
     index.apply(&Collection::Namespaces, Event::Apply(namespace));
     let local = own_pod(&mut index);

@@ -16,7 +16,7 @@ use tweed_agent::agent::Ending;
 
 use crate::node::{Agent, Node, eventually, run};
 use crate::traffic_pod::{TrafficPod, connects};
-use manifests::{admin_deny, allow, cluster, default_deny, pod};
+use manifests::{admin_deny, allow, cluster, default_deny, pod, policy};
 
 /// A node with two local pods, `a` and `b`, that its source describes.
 struct Scene {
@@ -163,6 +163,52 @@ fn a_restart_keeps_policies_in_force_and_writes_nothing() {
     assert!(a.connects(b, 80) && !b.connects(a, 80));
     scene.apply(&[]);
     b.eventually_connects(a, 80, true);
+}
+
+/// The API server may delete them before the pods. An agent that starts then does not know what
+/// there was.
+#[test]
+fn policies_of_a_namespace_that_is_being_deleted_outlast_themselves_and_a_restart_isolates() {
+    let signal = policy(
+        "signal",
+        "{podSelector: {matchLabels: {app: b}}, policyTypes: [Ingress], ingress: [\
+         {from: [{namespaceSelector: {matchLabels: {going: \"yes\"}}}], \
+         ports: [{protocol: TCP, port: 81}]}]}",
+    );
+    let all = [default_deny(), allow("b", "a", 80), signal];
+    let scene = Scene::new(&all);
+    let (a, b) = (&scene.a, &scene.b);
+    let agent = scene.start(&[]);
+    a.eventually_connects(b, 80, true);
+    let terminating = |documents: &[String]| {
+        let pods = [pod("a", 5), pod("b", 6)];
+        let text = cluster(&[&pods, documents].concat());
+        let from = "name: default, labels: {";
+        let to =
+            "name: default, deletionTimestamp: \"2026-01-01T00:00:00Z\", labels: {going: \"yes\", ";
+        scene.node.write_nodes(&text.replacen(from, to, 1));
+    };
+    terminating(&all);
+    a.eventually_connects(b, 81, true);
+    let elsewhere = default_deny().replace("namespace: default", "namespace: elsewhere");
+    terminating(&[elsewhere]);
+    eventually(
+        || match agent.metric(r#"tweed_policies{kind="NetworkPolicies"}"#) {
+            4 => Ok(()),
+            count => Err(format!("{count} policies")),
+        },
+    );
+    agent.passes();
+    assert!(a.connects(b, 80) && !b.connects(a, 80));
+    terminating(&[]);
+    agent.passes();
+    agent.stop();
+    let agent = scene.start(&[]);
+    a.eventually_connects(b, 80, false);
+    assert!(!a.connects(b, 81) && !b.connects(a, 80));
+    agent.ready();
+    scene.apply(&[]);
+    a.eventually_connects(b, 80, true);
 }
 
 /// An agent that starts while the API server is away does not know which policies there are.

@@ -1,13 +1,13 @@
 //! Everything that the planner has been told, before any policy is applied to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tweed_component::store::Store;
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::network_policy::NetworkPolicy;
 use tweed_core::object::selector::{LabelSelector, Labels};
-use tweed_core::object::{Object, ObjectKey};
+use tweed_core::object::{Event, Object, ObjectKey};
 
 use super::labels::Kind;
 use super::local::{Known, LocalPod, LocalPods, PolicyKey};
@@ -35,6 +35,12 @@ pub struct Index {
     pub network_policies: Store<NetworkPolicy>,
     /// All ClusterNetworkPolicies.
     pub cluster_policies: Store<ClusterNetworkPolicy>,
+    /// NetworkPolicies of namespaces that are being deleted, which stay in force until these are
+    /// gone: those that went before, and [`isolation_of`] a namespace of which it is not known
+    /// what it had.
+    retained: BTreeMap<ObjectKey, NetworkPolicy>,
+    /// Whether Namespaces and NetworkPolicies have been listed.
+    listed: bool,
     /// The kinds of which the kernel has policies from before this run.
     pub kept: PolicyKinds,
     /// Pods.
@@ -63,6 +69,17 @@ pub fn selects_namespace(selector: &LabelSelector, namespace: &Namespace) -> boo
     })
 }
 
+/// What isolates all pods of a namespace that is being deleted; no object can have such a name.
+fn isolation_of(namespace: &Namespace) -> (ObjectKey, NetworkPolicy) {
+    let policy = NetworkPolicy {
+        namespace: namespace.name.clone(),
+        name: "(its namespace is being deleted)".to_owned(),
+        policy_types: ["Ingress", "Egress"].map(str::to_owned).into(),
+        ..NetworkPolicy::default()
+    };
+    (policy.key(), policy)
+}
+
 impl Index {
     /// Nothing is known yet.
     pub fn new(node_name: &str) -> Self {
@@ -71,6 +88,8 @@ impl Index {
             namespaces: Store::default(),
             network_policies: Store::default(),
             cluster_policies: Store::default(),
+            retained: BTreeMap::new(),
+            listed: false,
             kept: PolicyKinds::default(),
             pods: PodIndex::default(),
             nodes: NodeIndex::default(),
@@ -89,15 +108,82 @@ impl Index {
         changed
     }
 
-    /// Whether there is any policy.
+    /// Takes an event of the watch of Namespaces in. True if anything changed. Of one that is
+    /// first seen while it is being deleted, policies may have gone that this run has never seen;
+    /// but not of those that are listed when the first policy comes.
+    pub fn apply_namespaces(&mut self, event: Event<Namespace>) -> bool {
+        let known = self.namespaces.objects();
+        let isolates = self.namespaces.is_complete() || self.may_lack_policies();
+        let is_new =
+            |one: &&Namespace| isolates && one.terminating && known.get(&one.key()).is_none();
+        let (one, all) = match &event {
+            Event::Apply(one) => (Some(one), None),
+            Event::InitDone => (None, self.namespaces.listing()),
+            _ => (None, None),
+        };
+        let all = all.into_iter().flat_map(|all| all.iter()).chain(one);
+        self.retained.extend(all.filter(is_new).map(isolation_of));
+        let changed = self.namespaces.apply(event);
+        let namespaces = &self.namespaces;
+        (self.retained).retain(|key, _| is_terminating(namespaces, &key.namespace));
+        self.note_lists();
+        changed
+    }
+
+    /// Takes an event of the watch of NetworkPolicies in. True if anything changed.
+    pub fn apply_network_policies(&mut self, event: Event<NetworkPolicy>) -> bool {
+        let (known, namespaces) = (self.network_policies.objects(), &self.namespaces);
+        match &event {
+            Event::Apply(one) => drop(self.retained.remove(&one.key())),
+            Event::Delete(key) if is_terminating(namespaces, &key.namespace) => {
+                let gone = known.get(key).cloned();
+                self.retained.extend(gone.map(|one| (key.clone(), one)));
+            }
+            Event::InitDone => {
+                let all = known.iter();
+                let all = all.filter(|one| is_terminating(namespaces, &one.namespace));
+                self.retained
+                    .extend(all.map(|one| (one.key(), one.clone())));
+                if self.may_lack_policies() {
+                    let all = namespaces.objects().iter().filter(|one| one.terminating);
+                    self.retained.extend(all.map(isolation_of));
+                }
+                if let Some(listing) = self.network_policies.listing() {
+                    self.retained.retain(|key, _| listing.get(key).is_none());
+                }
+            }
+            _ => {}
+        }
+        let changed = self.network_policies.apply(event);
+        self.note_lists();
+        changed
+    }
+
+    fn note_lists(&mut self) {
+        self.listed |= self.namespaces.is_complete() && self.network_policies.is_complete();
+    }
+
+    /// Whether the kernel has NetworkPolicies from before this run, and it is not known yet whether
+    /// some have gone of namespaces that are being deleted.
+    fn may_lack_policies(&self) -> bool {
+        self.kept.network && !self.listed
+    }
+
+    /// All NetworkPolicies that are in force for the pods that they select.
+    pub fn network_policies(&self) -> impl Iterator<Item = &NetworkPolicy> {
+        let known = self.network_policies.objects().iter();
+        known.chain(self.retained.values())
+    }
+
+    /// Whether there is any policy, or may be one.
     pub fn any_policy(&self) -> bool {
-        let network = self.network_policies.objects();
-        !network.is_empty() || !self.cluster_policies.objects().is_empty()
+        let any_network = self.network_policies().next().is_some();
+        any_network || !self.cluster_policies.objects().is_empty() || self.may_lack_policies()
     }
 
     /// All policies.
     pub fn policies(&self) -> impl Iterator<Item = PolicyKey> {
-        let network = self.network_policies.objects().iter();
+        let network = self.network_policies();
         let network =
             network.map(|one| PolicyKey::Network(one.namespace.clone(), one.name.clone()));
         let cluster = self.cluster_policies.objects().iter();
@@ -129,8 +215,9 @@ impl Index {
                 false => kept,
             }
         }
+        let network = any(&self.network_policies, self.kept.network);
         PolicyKinds {
-            network: any(&self.network_policies, self.kept.network),
+            network: network || !self.retained.is_empty() || self.may_lack_policies(),
             cluster: any(&self.cluster_policies, self.kept.cluster),
         }
     }
@@ -241,7 +328,7 @@ impl Index {
 
     /// The policies that select pods of a kind.
     pub fn applied_to(&self, kind: &Kind, namespace: &Labels) -> BTreeSet<PolicyKey> {
-        let network = self.network_policies.objects().iter();
+        let network = self.network_policies();
         let network = network.filter(|policy| network_policy_selects(policy, kind));
         let network =
             network.map(|one| PolicyKey::Network(one.namespace.clone(), one.name.clone()));
@@ -287,12 +374,18 @@ impl Index {
             name: name.to_owned(),
             namespace: namespace.to_owned(),
         };
-        self.network_policies.objects().get(&key)
+        let known = self.network_policies.objects().get(&key);
+        known.or_else(|| self.retained.get(&key))
     }
 
     fn cluster_policy(&self, name: &str) -> Option<&ClusterNetworkPolicy> {
         self.cluster_policies.objects().get(&ObjectKey::from(name))
     }
+}
+
+fn is_terminating(namespaces: &Store<Namespace>, name: &str) -> bool {
+    let namespace = namespaces.objects().get(&ObjectKey::from(name));
+    namespace.is_some_and(|namespace| namespace.terminating)
 }
 
 fn network_policy_selects(policy: &NetworkPolicy, kind: &Kind) -> bool {

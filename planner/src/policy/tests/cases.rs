@@ -139,6 +139,7 @@ fn the_rules_before_decide_by_their_own_lists_while_a_policy_waits() {
     let other = Namespace {
         name: "b".to_owned(),
         labels: labels(&[("team", "b")]),
+        ..Namespace::default()
     };
     world.planner.apply_namespaces(Event::Apply(other));
     let peer = Peer::Pods {

@@ -78,7 +78,11 @@ fn list_own(planner: &mut PolicyPlanner, addresses: &[&str]) {
     planner.apply_namespaces(Event::Init);
     for name in names {
         let labels = Default::default();
-        planner.apply_namespaces(Event::InitApply(Namespace { name, labels }));
+        planner.apply_namespaces(Event::InitApply(Namespace {
+            name,
+            labels,
+            ..Namespace::default()
+        }));
     }
     planner.apply_namespaces(Event::InitDone);
     planner.apply_pods(&PodScope::Own, Event::Init);

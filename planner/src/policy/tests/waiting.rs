@@ -45,6 +45,7 @@ impl Late {
             world.cluster.namespaces.push(Namespace {
                 name: format!("filler{number}"),
                 labels: labels(&[("app", app)]),
+                ..Namespace::default()
             });
         }
         let mut world = World::new(world.cluster);

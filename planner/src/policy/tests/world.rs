@@ -127,6 +127,7 @@ pub fn namespace(dice: &mut Dice, number: usize) -> Namespace {
     Namespace {
         name: NAMESPACES[number].into(),
         labels: random_labels(dice),
+        ..Namespace::default()
     }
 }
 
