@@ -1,7 +1,7 @@
 mod addresses;
 mod cases;
-mod edits;
 mod cves;
+mod edits;
 mod fixture;
 mod names;
 mod open;

@@ -10,7 +10,7 @@ use tweed_core::object::selector::LabelSelector;
 
 use super::fixture::{address, delta, node, pod, selector, tcp};
 use super::walk::{Flow, passes};
-use super::world::{World, labels};
+use super::world::World;
 use crate::policy::desired::Delta;
 use crate::policy::evaluate::Cluster;
 use crate::policy::planner::{PolicyPlanner, Step};
@@ -61,7 +61,7 @@ fn world() -> World {
     let mut world = World::new(Cluster {
         namespaces: vec![Namespace {
             name: "a".into(),
-            labels: labels(&[]),
+            ..Namespace::default()
         }],
         pods: (0..PODS).map(member).collect(),
         nodes: vec![node("me", "10.0.0.0/24")],
@@ -144,7 +144,7 @@ fn nobody_waits_for_a_namespace_in_which_very_many_rules_change() {
     let planner = &mut world.planner;
     planner.apply_namespaces(Event::Apply(Namespace {
         name: "b".into(),
-        labels: labels(&[]),
+        ..Namespace::default()
     }));
     planner.apply_pods(&PodScope::Own, Event::Apply(pods[PODS].clone()));
     planner.apply_network_policies(Event::Apply(other_policy(80)));
