@@ -15,6 +15,7 @@ pub mod kernel_version;
 pub mod nf_tables;
 pub mod policy_routing;
 mod probe;
+mod ranges;
 pub mod service_proxy;
 mod walk;
 

@@ -1,75 +1,236 @@
-//! Routing rules of others (`ip rule`) that lead packets past tweed's routes, which
-//! are in the main table: those of a VPN that come before it, or rules by source, as
-//! machines with several uplinks have them.
+//! Routing rules of others (`ip rule`) that lead packets of pods past tweed's routes, which
+//! are in the main table: those of a VPN that come before it, rules by source, as machines
+//! with several uplinks have them, or by the link that packets come in by. And routes of
+//! others to some of the pods alone, in the tables that rules lead to.
 //!
-//! One entry point, [`problems`]. The kernel is asked which route it takes to a pod and
-//! to a peer; where that is in another table, the rule is named that led there. It only
-//! reads, and asks for no route where there are only the kernel's own rules.
+//! One entry point, [`problems`]. For each rule and each kind of way that packets of pods go
+//! the kernel is asked which route one takes that the rule is for; for each route in a
+//! rule's table to some pods, which one a packet to these takes. Where it is not tweed's, the
+//! rule is named that led there. It only reads. Where there are only the kernel's own rules
+//! it reads these and the table of the machine's own addresses.
+//!
+//! Packets have no mark, no protocol and no ports here: what others mark is not known.
 
-use std::collections::BTreeMap;
+mod ways;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_core::{family::Family, problem::Problem, problem::ProblemKind};
-use tweed_netlink::path;
-use tweed_netlink::route::MAIN_TABLE;
+use tweed_netlink::route::{self, Kind, LOCAL_TABLE, MAIN_TABLE, Route};
 use tweed_netlink::rule::{self, Action, MAIN_PRIORITY, Rule};
-use tweed_netlink::{Error, Socket};
+use tweed_netlink::{Error, Socket, path};
 
-/// The table of the machine's own addresses.
-const LOCAL_TABLE: u32 = 255;
+use crate::ranges::widest;
+use ways::{Destination, Source, To};
+pub use ways::{Peer, Ways};
 
-/// An address that tweed has a route to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Target {
-    /// The address.
-    pub address: IpAddr,
-    /// The range of pods that it is in.
-    pub range: IpNetwork,
+/// Maximum number of routes in one table that the kernel is asked about.
+const MAX_ROUTES: usize = 32;
+/// Maximum number of routes that a problem names.
+const MAX_NAMED: usize = 4;
+/// `RTN_THROW`: as if the table had no route.
+const THROW: Kind = Kind::Other(9);
+/// `RTN_BLACKHOLE` and `RTN_PROHIBIT` are the others.
+const REFUSING: [Kind; 3] = [Kind::Unreachable, Kind::Other(6), Kind::Other(8)];
+
+/// What is wrong with a rule.
+struct Found<'a> {
+    rule: &'a Rule,
+    /// The ranges of pods to which it leads packets past tweed's routes.
+    ranges: Vec<IpNetwork>,
+    /// Whether pods cannot reach the world outside by it.
+    outside: bool,
 }
 
-/// Rules that lead packets to `targets` past the main table: of any source, or of one of
-/// `sources`, which are addresses of this machine.
+/// Rules that lead packets past the main table or refuse them, and routes of others that take
+/// packets to some pods.
 ///
 /// # Errors
-/// When the rules cannot be read.
-pub fn problems(
-    socket: &mut Socket,
-    targets: &[Target],
-    sources: &[IpAddr],
-) -> Result<Vec<Problem>, Error> {
+/// When rules or routes cannot be read.
+pub fn problems(socket: &mut Socket, ways: &Ways) -> Result<Vec<Problem>, Error> {
     let mut problems = Vec::new();
     for family in [Family::V4, Family::V6] {
-        let of_family = |ip: &IpAddr| Family::of(*ip) == family;
-        let mut targets = targets.iter().filter(|t| of_family(&t.address)).peekable();
-        if targets.peek().is_none() {
-            continue;
+        let has_pods = ways.own.iter().any(|own| Family::of(own.ip()) == family);
+        if has_pods {
+            problems.extend(of_family(socket, ways, family)?);
         }
-        let rules = rule::list(socket, family)?;
-        if !rules.iter().any(is_foreign) {
-            continue;
-        }
-        let mut hidden = BTreeMap::<_, (Rule, Vec<IpNetwork>)>::new();
-        for target in targets {
-            let sources = sources.iter().copied().filter(of_family).map(Some);
-            for source in std::iter::once(None).chain(sources) {
-                // No route at all is an answer as well: a rule may refuse packets.
-                let answer = path::lookup(socket, target.address, source);
-                let table = answer.ok().flatten().map(|route| route.table);
-                let Some(rule) = culprit(&rules, table, source, target.address) else {
-                    continue;
-                };
-                let new = || (rule.clone(), Vec::new());
-                let (_, ranges) = hidden.entry(rule.to_string()).or_insert_with(new);
-                if !ranges.contains(&target.range) {
-                    ranges.push(target.range);
-                }
-            }
-        }
-        let named = hidden.into_values();
-        problems.extend(named.map(|(rule, ranges)| problem(family, &rule, &ranges)));
     }
     Ok(problems)
+}
+
+fn of_family(socket: &mut Socket, ways: &Ways, family: Family) -> Result<Vec<Problem>, Error> {
+    let mut rules = rule::list(socket, family)?;
+    // Those that no plain packet meets are not for the packets here.
+    let may_be_met = |rule: &Rule| rule.inverted || !rule.special;
+    rules.retain(|rule| rule.priority < MAIN_PRIORITY && may_be_met(rule));
+    let mut tables = BTreeMap::new();
+    for table in rules.iter().filter_map(table_of) {
+        let wanted = |route: &Route| ways.concerns(route);
+        let mut routes = route::in_table(socket, table, family, wanted)?;
+        routes.sort_by_key(|route| route.destination.prefix());
+        tables.insert(table, routes);
+    }
+    let uplinks = match rules.iter().any(is_foreign) {
+        true => ways.uplinks(socket, family),
+        false => BTreeSet::new(),
+    };
+    let mut look = Look {
+        socket,
+        ways,
+        family,
+        uplinks,
+        rules: &rules,
+        tables: &tables,
+        found: BTreeMap::new(),
+        taken: BTreeMap::new(),
+    };
+    for rule in &rules {
+        look.follow_rule(rule);
+        look.follow_routes(rule);
+    }
+    Ok(look.problems())
+}
+
+/// A look at the rules of one family, and what it has found.
+struct Look<'a> {
+    socket: &'a mut Socket,
+    ways: &'a Ways<'a>,
+    family: Family,
+    /// The links that packets from outside come in by.
+    uplinks: BTreeSet<u32>,
+    /// The rules before that for the main table.
+    rules: &'a [Rule],
+    /// Of the routes in their tables those that say anything of packets of pods, the widest
+    /// first.
+    tables: &'a BTreeMap<u32, Vec<Route>>,
+    /// By what the rule is.
+    found: BTreeMap<String, Found<'a>>,
+    /// By the table.
+    taken: BTreeMap<u32, (&'a Rule, Vec<&'a Route>)>,
+}
+
+impl<'a> Look<'a> {
+    /// What the rule does whatever routes its table has to pods.
+    fn follow_rule(&mut self, rule: &'a Rule) {
+        if !is_foreign(rule) {
+            return;
+        }
+        for (source, destination) in self.ways.packets(rule, None, &self.uplinks, self.family) {
+            let by_routes = table_of(rule).is_some() && destination.to != To::Outside;
+            if !by_routes && self.leads_away(rule, source, destination) {
+                self.note(rule, destination);
+            }
+        }
+    }
+
+    /// What the routes in the table of the rule do that are to pods, or around their ranges.
+    fn follow_routes(&mut self, rule: &'a Rule) {
+        let (ways, tables) = (self.ways, self.tables);
+        let routes = table_of(rule).and_then(|table| tables.get_key_value(&table));
+        let Some((table, routes)) = routes else {
+            return;
+        };
+        for route in routes
+            .iter()
+            .filter(|route| ways.may_take(route))
+            .take(MAX_ROUTES)
+        {
+            let within = Some(route.destination);
+            let packets = ways.packets(rule, within, &self.uplinks, self.family);
+            let led = packets
+                .into_iter()
+                .find(|(source, destination)| self.leads_away(rule, *source, *destination));
+            let Some((_, destination)) = led else {
+                continue;
+            };
+            let range = widest(ways.ranges, destination.address);
+            let found = self.found.get(&rule.to_string());
+            match destination.to {
+                _ if found.is_some_and(|found| found.ranges.contains(&range)) => {}
+                To::Pod(_, own) | To::Free(own) if own.prefix() <= route.destination.prefix() => {
+                    let (_, routes) = self.taken.entry(*table).or_insert((rule, Vec::new()));
+                    routes.push(route);
+                }
+                _ => self.note(rule, destination),
+            }
+        }
+    }
+
+    /// Whether the kernel leads such a packet elsewhere than tweed does, by this rule.
+    fn leads_away(&mut self, rule: &Rule, from: Source, to: Destination) -> bool {
+        // No route at all is an answer as well: a rule may refuse packets, or a strict
+        // `rp_filter`, as the answers are led elsewhere too.
+        let answer = path::lookup(self.socket, to.address, from.address, from.incoming);
+        let mut route = answer.ok().flatten();
+        // Until there is a rule of others, the kernel has both in one.
+        if let Some(route) = &mut route
+            && (route.kind, route.table) == (ways::LOCAL, MAIN_TABLE)
+        {
+            route.table = LOCAL_TABLE;
+        }
+        if route
+            .as_ref()
+            .is_some_and(|route| self.ways.is_right(route, to.to))
+        {
+            return false;
+        }
+        let is_free = matches!(to.to, To::Free(_));
+        if route.is_none() && is_free && rule.more {
+            // So tweed's own route says.
+            return false;
+        }
+        let table = route.map(|route| route.table);
+        if table == Some(LOCAL_TABLE) {
+            return rule.action == Action::Lookup(LOCAL_TABLE);
+        }
+        let incoming = self.ways.name(from.incoming);
+        let leads_away = |table| {
+            let routes = self.tables.get(&table).into_iter().flatten();
+            let route = longest(routes, to.address);
+            route.is_some_and(|route| match route.kind {
+                THROW => false,
+                kind => REFUSING.contains(&kind) || !self.ways.is_right(route, to.to),
+            })
+        };
+        let covers = |rule: &Rule| rule.covers(from.address, incoming, to.address);
+        culprit(self.rules, table, leads_away, covers) == Some(rule)
+    }
+
+    fn note(&mut self, rule: &'a Rule, to: Destination) {
+        let new = || Found {
+            rule,
+            ranges: Vec::new(),
+            outside: false,
+        };
+        let found = self.found.entry(rule.to_string()).or_insert_with(new);
+        let range = widest(self.ways.ranges, to.address);
+        match to.to {
+            To::Outside => found.outside = true,
+            _ if found.ranges.contains(&range) => {}
+            _ => found.ranges.push(range),
+        }
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        let shadowed = self
+            .found
+            .values()
+            .map(|found| shadowed(self.family, found));
+        let taken = self.taken.iter();
+        let taken = taken.map(|(table, (rule, routes))| takes(self.family, *table, rule, routes));
+        shadowed.chain(taken).collect()
+    }
+}
+
+/// The table beside the main one that a rule leads to; not what the kernel shows for one that
+/// leads to several.
+fn table_of(rule: &Rule) -> Option<u32> {
+    match rule.action {
+        Action::Lookup(table) if table > 0 && table != MAIN_TABLE => Some(table),
+        _ => None,
+    }
 }
 
 /// Whether a rule is one of others that comes before that for the main table.
@@ -79,176 +240,127 @@ fn is_foreign(rule: &Rule) -> bool {
     rule.priority < MAIN_PRIORITY && !is_harmless
 }
 
-/// The rule by which the route to `destination` was found in `table`, or by which there
-/// is none; nobody where it was found in the main table, nor where no rule is the reason
-/// that there is none.
+/// The route of a table that packets to `destination` take.
+fn longest<'a>(routes: impl Iterator<Item = &'a Route>, destination: IpAddr) -> Option<&'a Route> {
+    let holding = routes.filter(|route| route.destination.contains(destination));
+    holding.max_by_key(|route| route.destination.prefix())
+}
+
+/// The rule by which the route of a packet was found in `table`, or by which there is none;
+/// nobody where it was found in the main table, nor where no rule is the reason that there is
+/// none. `covers` says which rules are for the packet, `leads_away` which tables have a route
+/// for it that is not tweed's.
 fn culprit(
     rules: &[Rule],
     table: Option<u32>,
-    source: Option<IpAddr>,
-    destination: IpAddr,
+    leads_away: impl Fn(u32) -> bool,
+    covers: impl Fn(&Rule) -> bool,
 ) -> Option<&Rule> {
     if table == Some(MAIN_TABLE) {
         return None;
     }
-    let covers = |rule: &&Rule| is_foreign(rule) && rule.covers(source, destination);
+    let leads_to_main = |rule: &&Rule| rule.action == Action::Lookup(MAIN_TABLE) && covers(rule);
+    let suspects = rules
+        .iter()
+        .take_while(|rule| table.is_some() || !leads_to_main(rule));
     let decides = |rule: &&Rule| match rule.action {
-        Action::Lookup(asked) => table == Some(asked),
+        Action::Lookup(asked) => match table {
+            Some(table) => table == asked,
+            None => !rule.more && leads_away(asked),
+        },
         Action::Refuse => table.is_none(),
         // Past the rule for the main table, to one that decides.
         Action::Goto(priority) => priority > MAIN_PRIORITY,
         Action::Nothing => false,
     };
-    let suspects = rules.iter().filter(covers).filter(decides);
+    let suspects = suspects.filter(|rule| is_foreign(rule) && covers(rule));
+    let suspects = suspects.filter(decides);
     // The first that the lookup meets for certain, or else the first with a condition
     // that is not known here.
     suspects.min_by_key(|rule| rule.more)
 }
 
-fn problem(family: Family, rule: &Rule, ranges: &[IpNetwork]) -> Problem {
-    let program = match family {
+/// The program that shows rules and routes of a family.
+fn program(family: Family) -> &'static str {
+    match family {
         Family::V4 => "ip",
         Family::V6 => "ip -6",
-    };
+    }
+}
+
+/// The commands that have packets to these ranges routed before `rule`.
+fn lead_to_main(family: Family, rule: &Rule, ranges: impl Iterator<Item = IpNetwork>) -> String {
     let before = rule.priority.saturating_sub(1);
-    let text: Vec<String> = ranges.iter().map(IpNetwork::to_string).collect();
-    let commands: Vec<String> = ranges
-        .iter()
-        .map(|range| format!("{program} rule add to {range} lookup main priority {before}"))
-        .collect();
+    let program = program(family);
+    let command = |range| format!("{program} rule add to {range} lookup main priority {before}");
+    ranges.map(command).collect::<Vec<_>>().join(" && ")
+}
+
+fn shadowed(family: Family, found: &Found) -> Problem {
+    let Found {
+        rule,
+        ranges,
+        outside,
+    } = found;
+    let program = program(family);
+    let (mut what, mut cure) = (Vec::new(), Vec::new());
+    if !ranges.is_empty() {
+        let text: Vec<String> = ranges.iter().map(IpNetwork::to_string).collect();
+        what.push(format!(
+            "leads packets to pods ({}) past the main table, in which tweed's routes are",
+            text.join(", ")
+        ));
+        cure.push(format!(
+            "run `{}`, and after each reboot; or name one range that holds the pod CIDRs of all \
+             Nodes",
+            lead_to_main(family, rule, ranges.iter().copied())
+        ));
+    }
+    if *outside {
+        let leads =
+            "refuses what pods send to the world outside, or leads it back into the overlay";
+        what.push(leads.to_owned());
+        cure.push(
+            "have the rule and its table let what pods send to the world outside leave the node"
+                .to_owned(),
+        );
+    }
     let message = format!(
-        "the routing rule `{rule}` of {program} rule leads packets to pods ({}) past the main \
-         table, in which tweed's routes are",
+        "the routing rule `{rule}` of {program} rule {}",
+        what.join(", and ")
+    );
+    let object = format!("{program} rule {rule}");
+    let problem = Problem::new(ProblemKind::RouteShadowed, object, message);
+    problem.with_cure(cure.join("; "))
+}
+
+/// That `routes` of somebody else, in a table that `rule` leads to, take packets to pods.
+fn takes(family: Family, table: u32, rule: &Rule, routes: &[&Route]) -> Problem {
+    let program = program(family);
+    let named = routes.iter().take(MAX_NAMED);
+    let text: Vec<String> = { named.clone() }
+        .map(|route| format!("`{route}` of protocol {}", route.protocol))
+        .collect();
+    let more = match routes.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let message = format!(
+        "somebody else has routes to pods in table {table}, to which the routing rule `{rule}` of \
+         {program} rule leads before tweed's: {}{more}",
         text.join(", ")
     );
-    let object = format!("{program} rule {}", rule.priority);
-    let problem = Problem::new(ProblemKind::RouteShadowed, object, message);
-    problem.with_cure(format!(
-        "run `{}`, and after each reboot; or name one range that holds the pod CIDRs of all Nodes",
-        commands.join(" && ")
-    ))
+    let show = format!("`{program} route show table {table}` shows them");
+    let cure = match table {
+        LOCAL_TABLE => format!("take these addresses off this machine: {show}"),
+        _ => format!(
+            "remove them, if nothing else needs them: {show}; or run `{}`, and after each reboot",
+            lead_to_main(family, rule, named.map(|route| route.destination))
+        ),
+    };
+    let object = format!("{program} table {table}");
+    Problem::new(ProblemKind::RouteTaken, object, message).with_cure(cure)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A rule that leads to a table, or refuses.
-    fn rule(priority: u32, from: Option<&str>, table: Option<u32>) -> Rule {
-        Rule {
-            priority,
-            from: from.map(|text| text.parse().unwrap()),
-            to: None,
-            action: table.map_or(Action::Refuse, Action::Lookup),
-            special: false,
-            more: false,
-            inverted: false,
-        }
-    }
-
-    #[test]
-    fn the_rule_that_leads_away_is_named_and_no_other() {
-        let rules = [
-            rule(0, None, Some(LOCAL_TABLE)),
-            rule(100, Some("192.0.2.9/32"), Some(101)),
-            rule(200, Some("192.0.2.1/32"), Some(102)),
-            rule(5270, None, Some(52)),
-            rule(MAIN_PRIORITY, None, Some(MAIN_TABLE)),
-        ];
-        let pod: IpAddr = "10.244.1.5".parse().unwrap();
-        let node: IpAddr = "192.0.2.1".parse().unwrap();
-        let named = |table, source| culprit(&rules, table, source, pod).map(|rule| rule.priority);
-        assert_eq!(named(Some(MAIN_TABLE), None), None);
-        assert_eq!(named(Some(52), None), Some(5270));
-        assert_eq!(named(Some(102), Some(node)), Some(200));
-        assert_eq!(named(Some(52), Some(node)), Some(5270));
-        // No route: nothing says that a rule is the reason.
-        assert_eq!(named(None, Some(node)), None);
-    }
-
-    #[test]
-    fn a_rule_that_refuses_is_named() {
-        let rules = [rule(7, None, None), rule(9, None, Some(52))];
-        let pod = "10.244.1.5".parse().unwrap();
-        let named = culprit(&rules, None, None, pod).map(|rule| rule.priority);
-        assert_eq!(named, Some(7));
-    }
-
-    /// The rules of Tailscale: what has its mark is led past its table.
-    #[test]
-    fn a_rule_that_asks_for_a_mark_is_not_named_for_one_that_asks_for_nothing() {
-        let marked = |priority, table| Rule {
-            special: true,
-            ..rule(priority, None, table)
-        };
-        let more = |priority, table| Rule {
-            more: true,
-            ..rule(priority, None, table)
-        };
-        let pod = "10.244.1.5".parse().unwrap();
-        let named = |rules: &[Rule], table| culprit(rules, table, None, pod).map(|r| r.priority);
-        let tailscale = [
-            marked(5210, Some(MAIN_TABLE)),
-            marked(5250, None),
-            rule(5270, None, Some(52)),
-        ];
-        assert_eq!(named(&tailscale, Some(52)), Some(5270));
-        for first in [marked(100, Some(52)), more(100, Some(52))] {
-            let same_table = [first, rule(5270, None, Some(52))];
-            assert_eq!(named(&same_table, Some(52)), Some(5270));
-        }
-        assert_eq!(named(&[more(100, Some(52))], Some(52)), Some(100));
-        assert_eq!(named(&[marked(100, Some(52))], Some(52)), None);
-        // No route at all: the marked rule refuses what has its mark.
-        assert_eq!(named(&tailscale[..2], None), None);
-        assert_eq!(named(&[more(7, None)], None), Some(7));
-        let refused = [more(7, None), rule(9, None, None)];
-        assert_eq!(named(&refused, None), Some(9));
-        // It refuses, and there is a route.
-        assert_eq!(named(&refused, Some(52)), None);
-    }
-
-    #[test]
-    fn a_rule_that_leads_to_another_is_named_if_that_is_behind_the_main_table_s() {
-        let to = |priority, action| Rule {
-            action,
-            ..rule(priority, None, None)
-        };
-        let behind = to(7, Action::Goto(40_000));
-        let before = to(7, Action::Goto(100));
-        let pod = "10.244.1.5".parse().unwrap();
-        let rules = |first| [first, rule(100, None, Some(52)), to(200, Action::Nothing)];
-        let named = |rules: &[Rule], table| culprit(rules, table, None, pod).map(|r| r.priority);
-        assert_eq!(named(&rules(behind.clone()), Some(52)), Some(7));
-        assert_eq!(named(&rules(behind), None), Some(7));
-        assert_eq!(named(&rules(before.clone()), Some(52)), Some(100));
-        assert_eq!(named(&rules(before), None), None);
-    }
-
-    /// As `wg-quick` makes it: what has no mark is led to the tunnel.
-    #[test]
-    fn an_inverted_rule_is_named_for_what_does_not_meet_it() {
-        let not = |from, special| Rule {
-            inverted: true,
-            special,
-            ..rule(100, from, Some(52))
-        };
-        let (pod, node) = ("10.244.1.5".parse().unwrap(), "192.0.2.1".parse().unwrap());
-        let named = |rule: Rule, source| culprit(&[rule], Some(52), source, pod).is_some();
-        assert!(named(not(None, true), None), "not fwmark 0xca6c");
-        assert!(named(not(Some("192.0.2.9/32"), false), Some(node)));
-        assert!(!named(not(Some("192.0.2.1/32"), false), Some(node)));
-    }
-
-    #[test]
-    fn the_cure_comes_before_the_rule() {
-        let ranges = ["fd00:0:0:1::/64".parse().unwrap()];
-        let problem = problem(Family::V6, &rule(5270, None, Some(52)), &ranges);
-        let command = "`ip -6 rule add to fd00:0:0:1::/64 lookup main priority 5269`";
-        assert!(problem.cure.contains(command), "{problem}");
-        assert!(
-            problem.message.contains("`5270: from all lookup 52`"),
-            "{problem}"
-        );
-    }
-}
+mod tests;

@@ -50,7 +50,7 @@ impl Path {
 /// When the kernel cannot be asked.
 pub fn to(socket: &mut Socket, to: IpAddr, from: Option<IpAddr>) -> Result<Option<Path>, Error> {
     // The entry of the table itself, and not what was made of it for this destination.
-    let request = request(to, from, RouteFlags::FibMatch);
+    let request = request(to, from, None, RouteFlags::FibMatch);
     match socket.get(&request) {
         Ok(NewRoute(message)) => Ok(Some(Path::parse(&message))),
         Ok(_) => Ok(None),
@@ -65,9 +65,9 @@ pub fn to(socket: &mut Socket, to: IpAddr, from: Option<IpAddr>) -> Result<Optio
     }
 }
 
-/// The route that a packet of this host to `to` would take, whatever table it is in:
-/// the kernel asks its routing rules. With a `from`, which must be an address of this
-/// host, for packets that have it.
+/// The route that a packet to `to` would take, whatever table it is in: the kernel asks its
+/// routing rules. With a `from`, for packets that have it. It is one that comes in by the
+/// link `incoming`, or otherwise one of this host, which must have the address `from`.
 ///
 /// # Errors
 /// There is none, or it refuses such packets, or the kernel cannot be asked.
@@ -75,13 +75,15 @@ pub fn lookup(
     socket: &mut Socket,
     to: IpAddr,
     from: Option<IpAddr>,
+    incoming: Option<u32>,
 ) -> Result<Option<Route>, Error> {
     // IPv6 gives the table without being asked, and knows no such flag.
     let flags = match to {
         IpAddr::V4(_) => RouteFlags::LookupTable,
         IpAddr::V6(_) => RouteFlags::empty(),
     };
-    let NewRoute(mut answer) = socket.get(&request(to, from, flags))? else {
+    let request = request(to, from, incoming, flags);
+    let NewRoute(mut answer) = socket.get(&request)? else {
         return Ok(None);
     };
     // The answer repeats the source that was asked for.
@@ -89,7 +91,7 @@ pub fn lookup(
     Ok(Route::parse(&answer))
 }
 
-fn request(to: IpAddr, from: Option<IpAddr>, flags: RouteFlags) -> Request {
+fn request(to: IpAddr, from: Option<IpAddr>, incoming: Option<u32>, flags: RouteFlags) -> Request {
     let whole = if to.is_ipv4() { 32 } else { 128 };
     let mut message = RouteMessage::default();
     message.header.address_family = family(to);
@@ -102,5 +104,6 @@ fn request(to: IpAddr, from: Option<IpAddr>, flags: RouteFlags) -> Request {
         message.header.source_prefix_length = whole;
         message.attributes.push(RouteAttribute::Source(from.into()));
     }
+    message.attributes.extend(incoming.map(RouteAttribute::Iif));
     Request::get("look up", format!("the route to {to}"), GetRoute(message))
 }

@@ -10,6 +10,7 @@ use netlink_packet_route::route::{
     RouteNextHopFlags, RouteProtocol, RouteScope, RouteType,
 };
 use nix::errno::Errno;
+use tweed_core::family::Family;
 
 use crate::rt::{Request, Socket};
 use crate::{error::Error, rt::address::family};
@@ -17,7 +18,9 @@ use crate::{error::Error, rt::address::family};
 /// The main table (`RT_TABLE_MAIN`).
 pub const MAIN_TABLE: u32 = 254;
 /// The table of the machine's own addresses (`RT_TABLE_LOCAL`).
-const LOCAL_TABLE: u32 = 255;
+pub const LOCAL_TABLE: u32 = 255;
+/// Any table (`RT_TABLE_UNSPEC`).
+const UNSPECIFIED_TABLE: u32 = 0;
 /// Metric of an IPv6 route that is given none (`IP6_RT_PRIO_USER`).
 pub const IPV6_DEFAULT_METRIC: u32 = 1024;
 /// `RTPROT_KERNEL`: routes that the kernel makes for a link's addresses.
@@ -185,8 +188,7 @@ impl Route {
         let header = RouteHeader {
             address_family: family(self.destination.ip()),
             destination_prefix_length: self.destination.prefix(),
-            // Numbers over 255 stand in the attribute alone (rtnetlink(7)).
-            table: u8::try_from(self.table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC),
+            table: header_table(self.table),
             protocol: RouteProtocol::from(self.protocol),
             scope: match self.destination.ip() {
                 IpAddr::V4(_) if self.link_scope => RouteScope::Link,
@@ -228,6 +230,7 @@ impl std::fmt::Display for Route {
             Kind::Unicast => "",
             Kind::Unreachable => "unreachable ",
             Kind::Other(number) => match RouteType::from(number) {
+                RouteType::Local => "local ",
                 RouteType::BlackHole => "blackhole ",
                 RouteType::Prohibit => "prohibit ",
                 _ => "",
@@ -326,12 +329,36 @@ pub fn find(
 ) -> Result<Vec<Route>, Error> {
     // The kernel may ignore the filter in the request, as old family handlers do.
     let filter = Filter {
-        table: RouteHeader::RT_TABLE_MAIN,
+        table: MAIN_TABLE,
         protocol,
         out: None,
     };
     dump_both(socket, &filter, |route| {
         route.table == MAIN_TABLE && is_wanted(route)
+    })
+}
+
+/// The routes of one table and family that `is_wanted` picks.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn in_table(
+    socket: &mut Socket,
+    table: u32,
+    family: Family,
+    is_wanted: impl Fn(&Route) -> bool,
+) -> Result<Vec<Route>, Error> {
+    let filter = Filter {
+        table,
+        protocol: None,
+        out: None,
+    };
+    let family = match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    };
+    dump(socket, family, &filter, |route| {
+        route.table == table && is_wanted(route)
     })
 }
 
@@ -342,7 +369,7 @@ pub fn find(
 /// When the kernel cannot be asked.
 pub fn main_of_link(socket: &mut Socket, index: u32) -> Result<Vec<Route>, Error> {
     let filter = Filter {
-        table: RouteHeader::RT_TABLE_MAIN,
+        table: MAIN_TABLE,
         protocol: None,
         out: Some(index),
     };
@@ -356,7 +383,7 @@ pub fn main_of_link(socket: &mut Socket, index: u32) -> Result<Vec<Route>, Error
 /// When the kernel cannot be asked.
 pub fn of_link(socket: &mut Socket, index: u32) -> Result<Vec<Route>, Error> {
     let filter = Filter {
-        table: RouteHeader::RT_TABLE_UNSPEC,
+        table: UNSPECIFIED_TABLE,
         protocol: None,
         out: None,
     };
@@ -367,7 +394,7 @@ pub fn of_link(socket: &mut Socket, index: u32) -> Result<Vec<Route>, Error> {
 
 /// Which routes the kernel is asked for. It may ignore the protocol and the link.
 struct Filter {
-    table: u8,
+    table: u32,
     protocol: Option<u8>,
     out: Option<u32>,
 }
@@ -396,7 +423,10 @@ fn dump(
     let mut message = RouteMessage::default();
     message.header.address_family = family;
     message.header.protocol = RouteProtocol::from(protocol.unwrap_or(UNSPECIFIED));
-    message.header.table = table;
+    message.header.table = header_table(table);
+    if table != UNSPECIFIED_TABLE {
+        message.attributes.push(RouteAttribute::Table(table));
+    }
     message.attributes.extend(out.map(RouteAttribute::Oif));
     let request = Request::dump("list", "routes".to_owned(), GetRoute(message));
     // A kernel without IPv6 answers for all families.
@@ -419,6 +449,11 @@ fn dump(
         Err(error) if out.is_some() && error.is_absent() => Ok(Vec::new()),
         other => other,
     }
+}
+
+/// Numbers over 255 stand in the attribute alone (rtnetlink(7)).
+fn header_table(table: u32) -> u8 {
+    u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC)
 }
 
 fn ip(address: &RouteAddress) -> Option<IpAddr> {

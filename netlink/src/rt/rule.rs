@@ -25,10 +25,12 @@ pub struct Rule {
     pub from: Option<IpNetwork>,
     /// Destinations of its packets; none for all.
     pub to: Option<IpNetwork>,
+    /// The link that its packets come in by, `lo` for those of this host; none for all.
+    pub incoming: Option<String>,
     /// What is done with its packets.
     pub action: Action,
-    /// Whether it has a condition that a plain packet of this host does not meet: a mark,
-    /// a link, a protocol, ports, a type of service.
+    /// Whether it has a condition that a plain packet does not meet: a mark, a link that a
+    /// socket is bound to, a protocol, ports, a type of service.
     pub special: bool,
     /// Whether it has conditions that are not in this type.
     pub more: bool,
@@ -66,6 +68,7 @@ impl Rule {
             priority: 0,
             from: None,
             to: None,
+            incoming: None,
             action: match action {
                 RuleAction::ToTable => Action::Lookup((*table).into()),
                 RuleAction::Goto => Action::Goto(0),
@@ -96,10 +99,8 @@ impl Rule {
                 RuleAttribute::Goto(priority) => rule.action = Action::Goto(*priority),
                 RuleAttribute::FwMark(value) => mark = *value,
                 RuleAttribute::FwMask(value) => mask = *value,
-                // What this host sends comes in by `lo`.
-                RuleAttribute::Iifname(link) if link == "lo" => {}
-                RuleAttribute::Iifname(_)
-                | RuleAttribute::Oifname(_)
+                RuleAttribute::Iifname(link) => rule.incoming = Some(link.clone()),
+                RuleAttribute::Oifname(_)
                 | RuleAttribute::TunId(_)
                 | RuleAttribute::IpProtocol(_)
                 | RuleAttribute::SourcePortRange(_)
@@ -114,16 +115,27 @@ impl Rule {
         Some(rule)
     }
 
-    /// Whether a packet that this host sends without a mark from `source`, if it has one
-    /// yet, to `destination` is one of its packets, or may be, where there is
-    /// [more](Self::more) to know.
+    /// Whether a packet from `source`, if it has one yet, that comes in by the link `incoming`
+    /// meets what the rule says of both; `lo` stands for what this host sends.
     #[must_use]
-    pub fn covers(&self, source: Option<IpAddr>, destination: IpAddr) -> bool {
-        let from = self
-            .from
-            .is_none_or(|from| source.is_some_and(|ip| from.contains(ip)));
-        let to = self.to.is_none_or(|to| to.contains(destination));
-        let meets = from && to && !self.special;
+    pub fn is_from(&self, source: Option<IpAddr>, incoming: &str) -> bool {
+        let from = self.from;
+        let link = self.incoming.as_deref();
+        from.is_none_or(|from| source.is_some_and(|ip| from.contains(ip)))
+            && link.is_none_or(|link| link == incoming)
+    }
+
+    /// Whether a packet to `destination` meets what the rule says of that.
+    #[must_use]
+    pub fn is_to(&self, destination: IpAddr) -> bool {
+        self.to.is_none_or(|to| to.contains(destination))
+    }
+
+    /// Whether a packet without a mark, as in [`Self::is_from`] and [`Self::is_to`], is one of
+    /// its packets, or may be, where there is [more](Self::more) to know.
+    #[must_use]
+    pub fn covers(&self, source: Option<IpAddr>, incoming: &str, destination: IpAddr) -> bool {
+        let meets = self.is_from(source, incoming) && self.is_to(destination) && !self.special;
         match self.inverted {
             true => !meets || self.more,
             false => meets,
@@ -142,6 +154,9 @@ impl fmt::Display for Rule {
         }
         if let Some(to) = self.to {
             write!(f, " to {to}")?;
+        }
+        if let Some(link) = &self.incoming {
+            write!(f, " iif {link}")?;
         }
         if self.more || self.special {
             write!(f, " …")?;
@@ -194,6 +209,7 @@ mod tests {
             priority: 5270,
             from: from.map(|text| text.parse().unwrap()),
             to: to.map(|text| text.parse().unwrap()),
+            incoming: None,
             action: Action::Lookup(52),
             special: false,
             more: false,
@@ -205,12 +221,26 @@ mod tests {
     fn a_rule_covers_what_its_prefixes_hold() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let (node, pod) = (ip("192.0.2.1"), ip("10.244.1.5"));
-        assert!(rule(None, None).covers(None, pod));
-        assert!(!rule(Some("192.0.2.1/32"), None).covers(None, pod));
-        assert!(rule(Some("192.0.2.1/32"), None).covers(Some(node), pod));
-        assert!(!rule(Some("192.0.2.9/32"), None).covers(Some(node), pod));
-        assert!(rule(None, Some("10.0.0.0/8")).covers(None, pod));
-        assert!(!rule(None, Some("172.16.0.0/12")).covers(None, pod));
+        assert!(rule(None, None).covers(None, "lo", pod));
+        assert!(!rule(Some("192.0.2.1/32"), None).covers(None, "lo", pod));
+        assert!(rule(Some("192.0.2.1/32"), None).covers(Some(node), "lo", pod));
+        assert!(!rule(Some("192.0.2.9/32"), None).covers(Some(node), "lo", pod));
+        assert!(rule(None, Some("10.0.0.0/8")).covers(None, "lo", pod));
+        assert!(!rule(None, Some("172.16.0.0/12")).covers(None, "lo", pod));
+    }
+
+    #[test]
+    fn a_rule_for_a_link_covers_what_comes_in_by_it() {
+        let pod = "10.244.1.5".parse().unwrap();
+        let by = |link: &str| Rule {
+            incoming: Some(link.to_owned()),
+            ..rule(None, None)
+        };
+        assert!(by("eth0").covers(Some(pod), "eth0", pod));
+        assert!(!by("eth0").covers(Some(pod), "eth1", pod));
+        assert!(!by("eth0").covers(None, "lo", pod));
+        assert!(by("lo").covers(None, "lo", pod));
+        assert_eq!(by("eth0").to_string(), "5270: from all iif eth0 lookup 52");
     }
 
     #[test]
@@ -221,22 +251,22 @@ mod tests {
             inverted: true,
             ..rule(from, to)
         };
-        assert!(not(Some("192.0.2.9/32"), None).covers(Some(node), pod));
-        assert!(not(Some("192.0.2.9/32"), None).covers(None, pod));
-        assert!(!not(Some("192.0.2.1/32"), None).covers(Some(node), pod));
-        assert!(!not(None, Some("10.0.0.0/8")).covers(None, pod));
-        assert!(not(Some("192.0.2.1/32"), Some("172.16.0.0/12")).covers(Some(node), pod));
-        assert!(!not(None, None).covers(None, pod));
+        assert!(not(Some("192.0.2.9/32"), None).covers(Some(node), "lo", pod));
+        assert!(not(Some("192.0.2.9/32"), None).covers(None, "lo", pod));
+        assert!(!not(Some("192.0.2.1/32"), None).covers(Some(node), "lo", pod));
+        assert!(!not(None, Some("10.0.0.0/8")).covers(None, "lo", pod));
+        assert!(not(Some("192.0.2.1/32"), Some("172.16.0.0/12")).covers(Some(node), "lo", pod));
+        assert!(!not(None, None).covers(None, "lo", pod));
         let unknown = Rule {
             more: true,
             ..not(None, None)
         };
-        assert!(unknown.covers(None, pod), "it may");
+        assert!(unknown.covers(None, "lo", pod), "it may");
         let marked = Rule {
             special: true,
             ..not(None, None)
         };
-        assert!(marked.covers(None, pod), "what has no mark");
+        assert!(marked.covers(None, "lo", pod), "what has no mark");
         assert_eq!(marked.to_string(), "5270: not from all … lookup 52");
     }
 

@@ -305,7 +305,7 @@ fn requests() -> Vec<(&'static str, Ask)> {
         ("list FDB entries", Box::new(|s| fdb::list(s, 7).map(drop))),
         (
             "find path",
-            Box::new(move |s| path::lookup(s, near, None).map(drop)),
+            Box::new(move |s| path::lookup(s, near, None, None).map(drop)),
         ),
     ];
     for (name, request) in changes {

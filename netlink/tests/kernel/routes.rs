@@ -205,7 +205,7 @@ fn the_route_that_a_packet_takes_names_the_table_that_a_rule_led_to() {
         ));
         let to: IpAddr = to.parse().unwrap();
         let mut table = || {
-            path::lookup(&mut socket, to, None)
+            path::lookup(&mut socket, to, None, None)
                 .unwrap()
                 .map(|r| r.table)
         };

@@ -128,7 +128,8 @@ fn difference(one: Difference) -> Step {
 /// Whether this machine has an address.
 fn is_local(address: IpAddr) -> bool {
     let socket = tweed_netlink::Socket::open();
-    let route = socket.and_then(|mut socket| lookup(&mut socket, address.to_canonical(), None));
+    let to = address.to_canonical();
+    let route = socket.and_then(|mut socket| lookup(&mut socket, to, None, None));
     // Where the kernel has no way to it, it is none of its own.
     matches!(route, Ok(Some(route)) if route.kind == Kind::Other(LOCAL))
 }

@@ -21,7 +21,7 @@
 //! | [`firewalls`] | nothing: it looks for rules of others that drop packets |
 //! | [`service_proxies`] | nothing: it looks for others that serve Services |
 //! | [`announce`] | nothing: it tells other machines where the own addresses are |
-//! | [`routing`] | nothing: it looks for rules of others that hide routes |
+//! | [`routing`] | nothing: it looks for rules and routes of others that take packets of pods |
 //!
 //! What always holds: a reconcile takes nothing from the event that caused it
 //! but what to read again; a failure of one reconciler does not keep the others

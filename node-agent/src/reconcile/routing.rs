@@ -1,4 +1,5 @@
-//! Looks for routing rules of others that lead packets past the routes to pods.
+//! Looks for routing rules of others that lead packets past the routes to pods, and for
+//! routes of others in the tables that rules lead to.
 //!
 //! It writes nothing and runs after everything was written: until then the routes that
 //! it asks for may be missing. [`tweed_diagnosis`] asks the kernel.
@@ -6,13 +7,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use ipnetwork::IpNetwork;
-use tweed_core::family::Family;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
-use tweed_diagnosis::policy_routing::{self, Target};
+use tweed_diagnosis::policy_routing::{self, Peer, Ways};
 use tweed_netlink::Socket;
 use tweed_planner::overlay::Network;
-use tweed_planner::overlay::desired::Route;
+use tweed_planner::overlay::desired::{Desired, Route, RouteKey};
 use tweed_planner::overlay::host::{AddressState, HostFacts};
 
 use super::{kernel::mirror::Mirror, outcome::Outcome, tables::PodLinks};
@@ -38,10 +37,19 @@ impl RoutingInspector {
         due: bool,
     ) -> Outcome {
         if due || self.found.is_none() {
-            let targets = targets(network, pods);
-            let sources = sources(&mirror.host_facts());
-            let asked = Socket::open()
-                .and_then(|mut socket| policy_routing::problems(&mut socket, &targets, &sources));
+            let device = network.desired.vxlan.as_ref();
+            let device = device.and_then(|device| mirror.link(&device.name));
+            let ways = Ways {
+                links: &mirror.links,
+                sources: &sources(&mirror.host_facts()),
+                pods,
+                own: &network.pod_cidrs,
+                peers: &peers(&network.desired, device.map(|device| device.index)),
+                uplink: network.underlay.interface,
+                ranges: &network.desired.ruleset.cluster_cidrs,
+            };
+            let asked =
+                Socket::open().and_then(|mut socket| policy_routing::problems(&mut socket, &ways));
             let unreadable = |error: tweed_netlink::Error| {
                 let kind = ProblemKind::KernelUnreadable;
                 let problem = Problem::new(kind, "routing rules", error.to_string());
@@ -56,31 +64,22 @@ impl RoutingInspector {
     }
 }
 
-/// A local pod and a pod CIDR of another node, of each family.
-fn targets(network: &Network, pods: &PodLinks) -> Vec<Target> {
-    let desired = &network.desired;
-    let ranges = &desired.ruleset.cluster_cidrs;
-    let widest = |address: IpAddr| {
-        let holding = ranges.iter().filter(|range| range.contains(address));
-        let range = holding.min_by_key(|range| range.prefix()).copied();
-        let range = range.unwrap_or_else(|| IpNetwork::from(address));
-        Target { address, range }
+/// The routes to other nodes' pods, where `device` is the index of the VXLAN device, in the
+/// order of their ranges.
+fn peers(desired: &Desired, device: Option<u32>) -> Vec<Peer> {
+    let peer = |(key, route): (&RouteKey, &Route)| {
+        let (gateway, link) = match route {
+            Route::Overlay { gateway } => (*gateway, device?),
+            Route::Direct { gateway, link } => (*gateway, *link),
+            Route::Unreachable => return None,
+        };
+        Some(Peer {
+            range: key.destination,
+            gateway,
+            link,
+        })
     };
-    let peers = desired
-        .routes
-        .iter()
-        .filter_map(|(key, route)| match route {
-            Route::Overlay { .. } | Route::Direct { .. } => Some(key.destination.network()),
-            Route::Unreachable => None,
-        });
-    let pods = pods.iter().map(|(address, _)| *address);
-    let mut targets = Vec::new();
-    for family in [Family::V4, Family::V6] {
-        let of_family = |address: &IpAddr| Family::of(*address) == family;
-        targets.extend(pods.clone().find(of_family).map(widest));
-        targets.extend(peers.clone().find(of_family).map(widest));
-    }
-    targets
+    desired.routes.iter().filter_map(peer).collect()
 }
 
 /// The addresses that this machine sends from.
@@ -98,60 +97,51 @@ fn sources(host: &HostFacts) -> Vec<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tweed_planner::overlay::Underlay;
-    use tweed_planner::overlay::desired::{Desired, RouteKey};
-    use tweed_planner::overlay::host::{HostAddress, Interface, Path};
-
-    fn network() -> Network {
-        let cidr = |text: &str| text.parse::<IpNetwork>().unwrap();
-        let overlay = |text: &str| {
-            let gateway = cidr(text).network();
-            (RouteKey::to(cidr(text)), Route::Overlay { gateway })
-        };
-        let mut desired = Desired {
-            routes: ["10.244.2.0/24", "10.244.3.0/24", "fd00:0:0:2::/64"]
-                .map(overlay)
-                .into(),
-            ..Desired::default()
-        };
-        let own = RouteKey::unreachable(cidr("10.244.1.0/24"));
-        desired.routes.insert(own, Route::Unreachable);
-        desired.ruleset.cluster_cidrs = ["10.244.0.0/16", "10.244.2.0/24"].map(cidr).into();
-        Network {
-            desired,
-            pod_cidrs: vec![cidr("10.244.1.0/24")],
-            pod_mtu: 1450,
-            underlay: Underlay {
-                address: "192.0.2.1".parse().unwrap(),
-                interface: 2,
-                name: "eth0".to_owned(),
-                path: Some(Path {
-                    mtu: 1500,
-                    link: "eth0".to_owned(),
-                }),
-            },
-            own_addresses: Default::default(),
-            host_sources: Default::default(),
-        }
-    }
+    use ipnetwork::IpNetwork;
+    use tweed_planner::overlay::host::{HostAddress, Interface};
 
     #[test]
-    fn a_pod_and_a_peer_of_each_family_are_asked_for() {
-        let pods = ["10.244.1.5", "10.244.1.6"].map(|ip| (ip.parse().unwrap(), 7));
-        let asked = targets(&network(), &pods.into());
-        let asked: Vec<(String, String)> = asked
-            .iter()
-            .map(|target| (target.address.to_string(), target.range.to_string()))
-            .collect();
-        let pair = |address: &str, range: &str| (address.to_owned(), range.to_owned());
+    fn peers_are_the_routes_that_lead_to_other_nodes() {
+        let cidr = |text: &str| text.parse::<IpNetwork>().unwrap();
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let overlay = |gateway: &str| Route::Overlay {
+            gateway: ip(gateway),
+        };
+        let direct = Route::Direct {
+            gateway: ip("192.0.2.3"),
+            link: 2,
+        };
+        let desired = Desired {
+            routes: [
+                (
+                    RouteKey::to(cidr("fd00:0:0:2::/64")),
+                    overlay("fd00:0:0:2::"),
+                ),
+                (RouteKey::to(cidr("10.244.3.0/24")), direct),
+                (RouteKey::to(cidr("10.244.2.0/24")), overlay("10.244.2.0")),
+                (
+                    RouteKey::unreachable(cidr("10.244.1.0/24")),
+                    Route::Unreachable,
+                ),
+            ]
+            .into(),
+            ..Desired::default()
+        };
+        let peer = |range, gateway, link| Peer {
+            range: cidr(range),
+            gateway: ip(gateway),
+            link,
+        };
+        let near = peer("10.244.3.0/24", "192.0.2.3", 2);
         assert_eq!(
-            asked,
+            peers(&desired, Some(7)),
             [
-                pair("10.244.1.5", "10.244.0.0/16"),
-                pair("10.244.2.0", "10.244.0.0/16"),
-                pair("fd00:0:0:2::", "fd00:0:0:2::/128"),
+                peer("10.244.2.0/24", "10.244.2.0", 7),
+                near,
+                peer("fd00:0:0:2::/64", "fd00:0:0:2::", 7),
             ]
         );
+        assert_eq!(peers(&desired, None), [near], "no device yet");
     }
 
     #[test]

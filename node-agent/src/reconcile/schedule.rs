@@ -61,7 +61,7 @@ pub enum ResyncTarget {
     /// The table `inet tweed`.
     Nftables,
     /// Rules of others of whose changes nothing is heard: iptables-legacy, and which
-    /// routes the kernel takes to pods.
+    /// routes the kernel takes for packets of pods.
     ForeignRules,
 }
 

@@ -441,6 +441,9 @@ fn a_routing_rule_that_hides_the_routes_to_pods_is_named_until_another_comes_bef
         ("not from 192.0.2.99", 52),
         // As wg-quick has it.
         ("not from all fwmark 51820", 52),
+        // What comes from pods, or from those of other nodes.
+        ("from 10.0.0.0/16", 77),
+        ("from all iif tweed.1", 78),
     ] {
         let node = Node::new();
         ip(&format!("route add 10.0.0.0/8 dev eth0 table {table}"));
@@ -460,6 +463,51 @@ fn a_routing_rule_that_hides_the_routes_to_pods_is_named_until_another_comes_bef
         ip("route delete 10.0.2.0/24 via 192.0.2.9");
         agent.ready();
         agent.passes();
+        agent.ready();
+    }
+}
+
+/// The packets of pods of other nodes come in by the uplink there.
+#[test]
+fn a_rule_for_the_uplink_is_named_with_direct_routes() {
+    for (program, default) in [("", "192.0.2.254"), ("-6 ", "2001:db8::fe")] {
+        let node = Node::new();
+        ip("address add 2001:db8::1/64 dev eth0 nodad");
+        ip(&format!(
+            "{program}route add default via {default} table 78"
+        ));
+        ip(&format!(
+            "{program}rule add iif eth0 lookup 78 priority 100"
+        ));
+        node.write_nodes(&[families::node(1), families::node(2)].concat());
+        let agent = node.start(&["--backend", "direct"]);
+        let problem = agent.complains("route-shadowed");
+        assert!(
+            problem.contains("`100: from all iif eth0 lookup 78`"),
+            "{problem}"
+        );
+        agent.serves();
+    }
+}
+
+/// As a routing daemon has them in a table of its own.
+#[test]
+fn a_foreign_route_in_the_table_of_a_rule_is_named_until_another_rule_comes_before_it() {
+    for (program, route) in [
+        ("", "10.0.2.64/26 via 192.0.2.9"),
+        ("-6 ", "fd00:0:0:2:8000::/65 via 2001:db8::9"),
+    ] {
+        let node = Node::new();
+        ip("address add 2001:db8::1/64 dev eth0 nodad");
+        node.write_nodes(&[families::node(1), families::node(2)].concat());
+        ip(&format!("{program}route add {route} table 77"));
+        ip(&format!("{program}rule add lookup 77 priority 100"));
+        let agent = node.start(&[]);
+        let problem = agent.complains("route-taken");
+        assert!(problem.contains(route), "{problem}");
+        assert!(problem.contains("table 77"), "{problem}");
+        agent.serves();
+        type_the_cure(&problem);
         agent.ready();
     }
 }
