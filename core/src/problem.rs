@@ -204,6 +204,9 @@ problem_kinds! {
     /// A Node's pod CIDR cannot be used.
     PodCidrRefused, "pod-cidr-refused", AnyNode, Warning,
         "give this Node another range, or delete the Node that is stale; until then its pods are not reached";
+    /// A table of somebody else translates flows between pods.
+    PodsMasqueraded, "pods-masqueraded", Host, Warning,
+        "have its rules leave packets between pods alone; policies, and programs that look at who connects, take a pod for the node until then";
     /// Pods have addresses that their Node no longer has.
     PodsOutsideCidr, "pods-outside-cidr", Host, Warning,
         "restart these pods: they then get an address of the node's own CIDR";

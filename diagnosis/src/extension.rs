@@ -10,6 +10,7 @@ use crate::walk::Step;
 pub(crate) fn verdict<Chain>(name: &str) -> Option<Step<Chain>> {
     match name {
         "REJECT" => Some(Step::Drop),
+        "MASQUERADE" | "SNAT" | "NETMAP" => Some(Step::Rewrite),
         // A program decides, and may accept all.
         "NFQUEUE" => Some(Step::Accept),
         _ => None,
@@ -26,7 +27,7 @@ pub(crate) fn meets(name: &str, structure: &[u8], probe: Probe) -> Option<bool> 
         ("multiport", Probe::VxlanIn(vxlan) | Probe::VxlanOut(vxlan)) => {
             multiport(structure, vxlan)
         }
-        ("addrtype", Probe::VxlanIn(_)) => addrtype(structure),
+        ("addrtype", _) => addrtype(structure, probe),
         _ => None,
     }
 }
@@ -38,7 +39,7 @@ fn state_bit(name: &str, probe: Probe) -> u16 {
         // `XT_STATE_BIT(IP_CT_ESTABLISHED)`
         (Probe::ToPod, _) => 1 << 1,
         // `XT_STATE_BIT(IP_CT_NEW)`
-        (Probe::FromPod | Probe::FromPeer, _) => 1 << 3,
+        (Probe::FromPod | Probe::FromPeer | Probe::PodToPod(_), _) => 1 << 3,
         // `XT_STATE_UNTRACKED`
         (Probe::VxlanIn(_) | Probe::VxlanOut(_), "state") => 1 << 6,
         // `XT_CONNTRACK_STATE_UNTRACKED`
@@ -66,13 +67,14 @@ fn conntrack(structure: &[u8], probe: Probe) -> Option<bool> {
     let has_state = number(structure, STATES)? & state_bit("conntrack", probe) != 0;
     match probe {
         _ if asked & STATE != 0 && has_state == is_inverted => Some(false),
-        Probe::FromPod | Probe::ToPod | Probe::FromPeer
+        Probe::FromPod | Probe::ToPod | Probe::FromPeer | Probe::PodToPod(_)
             if asked & DIRECTION != 0 && is_reply != (inverted & DIRECTION != 0) =>
         {
             Some(false)
         }
-        Probe::FromPod | Probe::FromPeer if asked & !(STATE | DIRECTION) == 0 => Some(true),
-        Probe::FromPod | Probe::FromPeer => None,
+        Probe::FromPod | Probe::FromPeer | Probe::PodToPod(_) => {
+            (asked & !(STATE | DIRECTION) == 0).then_some(true)
+        }
         // Meant for open flows.
         Probe::ToPod => Some(true),
         Probe::VxlanIn(_) | Probe::VxlanOut(_) => Some(asked & STATE != 0),
@@ -119,17 +121,31 @@ fn multiport(structure: &[u8], vxlan: Vxlan) -> Option<bool> {
     Some(contains != (*structure.get(INVERTED)? != 0))
 }
 
-/// `struct xt_addrtype_info_v1`, for a destination that is this node's.
-fn addrtype(structure: &[u8]) -> Option<bool> {
-    /// `XT_ADDRTYPE_LOCAL`
+/// `struct xt_addrtype_info_v1`, for a destination that is this node's, or for pods' addresses.
+fn addrtype(structure: &[u8], probe: Probe) -> Option<bool> {
+    /// `XT_ADDRTYPE_UNICAST` and `XT_ADDRTYPE_LOCAL`
+    const UNICAST: u16 = 1 << 1;
     const LOCAL: u16 = 1 << 2;
+    const INVERT_SOURCE: u16 = 1;
     const INVERT_DESTINATION: u16 = 2;
-    let (source, destination) = (number(structure, 0)?, number(structure, 2)?);
+    let (source, destination) = match probe {
+        Probe::VxlanIn(_) => (None, LOCAL),
+        Probe::PodToPod(_) => (Some(UNICAST), UNICAST),
+        _ => return None,
+    };
     let flags = number(structure, 4)?;
-    if source != 0 || flags & !INVERT_DESTINATION != 0 {
+    if flags & !(INVERT_SOURCE | INVERT_DESTINATION) != 0 {
         return None;
     }
-    Some((destination & LOCAL != 0) != (flags & INVERT_DESTINATION != 0))
+    let meets = |asked: u16, kind: Option<u16>, inverted: u16| match asked {
+        0 => Some(true),
+        _ => Some((asked & kind? != 0) != (flags & inverted != 0)),
+    };
+    let source = meets(number(structure, 0)?, source, INVERT_SOURCE);
+    match meets(number(structure, 2)?, Some(destination), INVERT_DESTINATION)? {
+        true => source,
+        false => Some(false),
+    }
 }
 
 fn number(structure: &[u8], at: usize) -> Option<u16> {

@@ -1,7 +1,7 @@
 //! What of this machine is in tweed's way: the kernel's version, other tables that
-//! drop packets of pods or of the overlay, other CNI configs, plugins that cannot be
-//! looked at, routing rules that hide the routes to pods, other programs that serve
-//! Services.
+//! drop packets of pods or of the overlay or rewrite those between pods, other CNI configs,
+//! plugins that cannot be looked at, routing rules that hide the routes to pods, other
+//! programs that serve Services.
 //!
 //! Each module looks at one thing and gives problems
 //! ([`tweed_core::problem::Problem`]) with their cure. Nothing here changes anything.
@@ -19,4 +19,4 @@ mod ranges;
 pub mod service_proxy;
 mod walk;
 
-pub use probe::{Packets, Vxlan};
+pub use probe::{Flow, FlowLink, Packets, Vxlan};

@@ -1,10 +1,19 @@
 //! The imaginary packets that are sent through the rules of others, and how it is
-//! said that they are dropped.
+//! said that they are dropped or rewritten.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
 use tweed_core::ownership::LINK_PREFIX;
 use tweed_core::{family::Family, problem::ProblemKind};
+
+use crate::ranges::{inside, widest};
+use crate::walk::Fates;
+
+/// The name of some pod's link. No real one has it: rules for a single pod must
+/// not count.
+pub(crate) const POD_LINK: &[u8; 16] = b"tw------------\0\0";
 
 /// The packets that the rules of others have to let pass.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -16,6 +25,79 @@ pub struct Packets {
     pub direct: BTreeSet<Family>,
     /// Those of the overlay, where there is one.
     pub vxlan: Option<Vxlan>,
+    /// Flows from pod to pod, which nobody is to translate.
+    pub flows: Vec<Flow>,
+}
+
+/// A flow of TCP from one pod to another, which this node forwards. Its addresses stand for
+/// those of all pods of two pod CIDRs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) incoming: FlowLink,
+    pub(crate) outgoing: FlowLink,
+    /// The widest known ranges of pods with these addresses.
+    ranges: (IpNetwork, IpNetwork),
+}
+
+/// A link that such a flow comes in or goes out by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowLink {
+    /// That of a local pod.
+    Pod,
+    /// The VXLAN device or an uplink.
+    Other {
+        /// Its name, with zeros behind it.
+        name: [u8; 16],
+        /// Its index.
+        index: u32,
+    },
+}
+
+impl Flow {
+    /// From the first pod CIDR, by the first link, to the second; `ranges` hold pods of the
+    /// cluster.
+    #[must_use]
+    pub fn between(
+        (from, incoming): (IpNetwork, FlowLink),
+        (to, outgoing): (IpNetwork, FlowLink),
+        ranges: &BTreeSet<IpNetwork>,
+    ) -> Self {
+        let (source, destination) = (inside(from, None), inside(to, None));
+        Self {
+            source,
+            destination,
+            incoming,
+            outgoing,
+            ranges: (widest(ranges, source), widest(ranges, destination)),
+        }
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        Family::of(self.source)
+    }
+}
+
+impl FlowLink {
+    /// The link with this name and index.
+    #[must_use]
+    pub fn other(name: &str, index: u32) -> Self {
+        let mut bytes = [0; 16];
+        // The kernel's names are shorter.
+        bytes
+            .iter_mut()
+            .zip(name.bytes())
+            .for_each(|(to, byte)| *to = byte);
+        Self::Other { name: bytes, index }
+    }
+
+    pub(crate) fn name(&self) -> &[u8; 16] {
+        match self {
+            Self::Pod => POD_LINK,
+            Self::Other { name, .. } => name,
+        }
+    }
 }
 
 /// The VXLAN packets of other nodes, as far as they are known.
@@ -46,6 +128,9 @@ pub(crate) enum Probe {
     VxlanIn(Vxlan),
     /// The same on its way to another node.
     VxlanOut(Vxlan),
+    /// Opens a flow from pod to pod. Rules with a condition of which nothing is known may be
+    /// meant to keep it as it is.
+    PodToPod(Flow),
 }
 
 impl Probe {
@@ -61,13 +146,42 @@ impl Probe {
             Self::VxlanOut(Vxlan { port, .. }) => format!(
                 "the VXLAN packets to other nodes (UDP port {port}, untracked by conntrack)"
             ),
+            Self::PodToPod(Flow {
+                incoming, outgoing, ..
+            }) => {
+                let by = |link: FlowLink| {
+                    let name = String::from_utf8_lossy(link.name()).into_owned();
+                    name.trim_end_matches('\0').to_owned()
+                };
+                match (incoming, outgoing) {
+                    (FlowLink::Pod, FlowLink::Pod) => {
+                        "what pods here send to each other".to_owned()
+                    }
+                    (_, FlowLink::Pod) => {
+                        format!(
+                            "what pods of other nodes send to pods here by {}",
+                            by(incoming)
+                        )
+                    }
+                    _ => format!("what pods send to those of other nodes by {}", by(outgoing)),
+                }
+            }
+        }
+    }
+
+    /// Whether what may become of it is wrong for certain, in a chain whose policy drops or
+    /// accepts what leaves at the end.
+    pub(crate) fn is_harmed(self, fates: Fates, policy_drops: bool) -> bool {
+        match self {
+            Self::PodToPod(_) => fates.is_rewritten(),
+            _ => fates.is_dropped(policy_drops),
         }
     }
 
     /// What is known of a packet of the overlay; none for a pod's.
     pub(crate) fn vxlan(self) -> Option<Vxlan> {
         match self {
-            Self::FromPod | Self::ToPod | Self::FromPeer => None,
+            Self::FromPod | Self::ToPod | Self::FromPeer | Self::PodToPod(_) => None,
             Self::VxlanIn(vxlan) | Self::VxlanOut(vxlan) => Some(vxlan),
         }
     }
@@ -75,7 +189,7 @@ impl Probe {
     /// Whether a rule with a condition of which nothing is known may be meant for
     /// the packet.
     pub(crate) fn may_be_meant(self) -> bool {
-        self == Self::FromPeer || self.vxlan().is_some()
+        matches!(self, Self::FromPeer | Self::PodToPod(_)) || self.vxlan().is_some()
     }
 }
 
@@ -94,10 +208,12 @@ pub(crate) enum Hook {
     Forward,
     /// Packets that this node sends, among them those that carry packets of pods.
     Output,
+    /// Packets that leave, where their sources are translated.
+    Postrouting,
 }
 
 impl Hook {
-    pub(crate) const ALL: [Self; 3] = [Self::Forward, Self::Input, Self::Output];
+    pub(crate) const ALL: [Self; 4] = [Self::Forward, Self::Input, Self::Output, Self::Postrouting];
 
     /// `enum nf_inet_hooks`.
     pub(crate) fn number(self) -> u32 {
@@ -105,6 +221,15 @@ impl Hook {
             Self::Input => 1,
             Self::Forward => 2,
             Self::Output => 3,
+            Self::Postrouting => 4,
+        }
+    }
+
+    /// The table of iptables with the chains that are looked at.
+    pub(crate) fn table(self) -> &'static str {
+        match self {
+            Self::Input | Self::Forward | Self::Output => "filter",
+            Self::Postrouting => "nat",
         }
     }
 
@@ -114,15 +239,25 @@ impl Hook {
             Self::Input => "INPUT",
             Self::Forward => "FORWARD",
             Self::Output => "OUTPUT",
+            Self::Postrouting => "POSTROUTING",
         }
     }
 
-    /// What it is to drop packets there.
+    /// What a chain there does to packets.
+    pub(crate) fn harm(self) -> &'static str {
+        match self {
+            Self::Input | Self::Forward | Self::Output => "drops",
+            Self::Postrouting => "replaces the source of",
+        }
+    }
+
+    /// What it is to do that there.
     pub(crate) fn problem(self) -> ProblemKind {
         match self {
             Self::Input => ProblemKind::InboundDrop,
             Self::Forward => ProblemKind::ForwardDrop,
             Self::Output => ProblemKind::OutboundDrop,
+            Self::Postrouting => ProblemKind::PodsMasqueraded,
         }
     }
 
@@ -143,6 +278,10 @@ impl Hook {
                 }
             }
             Self::Output => probes.extend(vxlan.map(Probe::VxlanOut)),
+            Self::Postrouting => {
+                let flows = packets.flows.iter().filter(|flow| is_met(&flow.family()));
+                probes.extend(flows.copied().map(Probe::PodToPod));
+            }
         }
         probes
     }
@@ -162,8 +301,37 @@ pub(crate) fn dropped<E>(
     Ok((!words.is_empty()).then(|| words.join(" and ")))
 }
 
+/// The commands that have a chain leave the flows of `probes` alone, of which `command` gives
+/// each for packets from one range to another of a family. They leave those alone that
+/// kube-proxy has marked, as it masquerades a pod's flow to itself.
+pub(crate) fn translation_cure(
+    probes: &[Probe],
+    command: impl Fn(Family, IpNetwork, IpNetwork) -> String,
+) -> String {
+    let flow = |probe: &Probe| match probe {
+        Probe::PodToPod(flow) => Some((flow.family(), flow.ranges)),
+        _ => None,
+    };
+    let commands: BTreeSet<String> = { probes.iter().filter_map(flow) }
+        .map(|(family, (from, to))| command(family, from, to))
+        .collect();
+    let commands: Vec<String> = commands.into_iter().collect();
+    format!(
+        "have its rules leave packets between pods alone; or run `{}`, and after each reboot",
+        commands.join(" && ")
+    )
+}
+
 /// The cure for a chain of iptables: `chain` accepts what `program` puts there.
 pub(crate) fn iptables_cure(program: &str, chain: &str, probes: &[Probe]) -> String {
+    if let Some(Probe::PodToPod(_)) = probes.first() {
+        return translation_cure(probes, |_, from, to| {
+            format!(
+                "{program} -t nat -I {chain} -s {from} -d {to} -m mark ! --mark 0x4000/0x4000 \
+                 -j ACCEPT"
+            )
+        });
+    }
     let commands = match probes.iter().find_map(|probe| probe.vxlan()) {
         Some(Vxlan { port, .. }) => {
             format!("{program} -I {chain} -p udp --dport {port} -j ACCEPT")

@@ -26,6 +26,14 @@ pub(crate) fn inside(range: IpNetwork, scope: Option<IpNetwork>) -> IpAddr {
     }
 }
 
+/// The bytes of an address, as packets have them.
+pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
 /// The widest of `ranges` with this address, for commands; or the address alone.
 pub(crate) fn widest(ranges: &BTreeSet<IpNetwork>, address: IpAddr) -> IpNetwork {
     let holding = ranges.iter().filter(|range| range.contains(address));

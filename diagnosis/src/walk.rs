@@ -18,12 +18,18 @@ pub(crate) struct Fates {
     dropped: bool,
     /// It leaves at the end of the chain.
     through: bool,
+    /// It gets another source, and is accepted.
+    rewritten: bool,
 }
 
 impl Fates {
     const ACCEPTED: Self = Self::of(true, false, false);
     const DROPPED: Self = Self::of(false, true, false);
     const THROUGH: Self = Self::of(false, false, true);
+    const REWRITTEN: Self = Self {
+        rewritten: true,
+        ..Self::of(false, false, false)
+    };
     /// Of a chain that is not followed.
     const ANY: Self = Self::of(true, true, true);
 
@@ -32,21 +38,28 @@ impl Fates {
             accepted,
             dropped,
             through,
+            rewritten: false,
         }
     }
 
     fn or(self, other: Self) -> Self {
-        Self::of(
-            self.accepted | other.accepted,
-            self.dropped | other.dropped,
-            self.through | other.through,
-        )
+        Self {
+            accepted: self.accepted | other.accepted,
+            dropped: self.dropped | other.dropped,
+            through: self.through | other.through,
+            rewritten: self.rewritten | other.rewritten,
+        }
     }
 
     /// Whether the packet is certainly dropped, where the policy drops or accepts
     /// what leaves at the end.
     pub(crate) fn is_dropped(self, policy_drops: bool) -> bool {
         !self.accepted && (policy_drops || !self.through)
+    }
+
+    /// Whether the packet certainly gets another source.
+    pub(crate) fn is_rewritten(self) -> bool {
+        self == Self::REWRITTEN
     }
 }
 
@@ -57,6 +70,8 @@ pub(crate) enum Step<Chain> {
     Accept,
     /// It is dropped or rejected.
     Drop,
+    /// It gets another source, and is accepted.
+    Rewrite,
     /// Back to the chain that this one was called from.
     Return,
     /// Through that chain, and back.
@@ -123,6 +138,7 @@ impl<C: Chains> Walk<C> {
             let (met, goes_on) = match &step {
                 Step::Accept => (Fates::ACCEPTED, false),
                 Step::Drop => (Fates::DROPPED, false),
+                Step::Rewrite => (Fates::REWRITTEN, false),
                 Step::Return => (Fates::THROUGH, false),
                 Step::Goto(next) => (self.follow(next, depth + 1)?, false),
                 Step::Jump(next) => {
@@ -165,6 +181,7 @@ mod tests {
                 let step = match *sure.unwrap_or(text).split(' ').collect::<Vec<_>>() {
                     ["accept"] => Step::Accept,
                     ["drop"] => Step::Drop,
+                    ["rewrite"] => Step::Rewrite,
                     ["return"] => Step::Return,
                     ["jump", chain] => Step::Jump(chain),
                     ["goto", chain] => Step::Goto(chain),
@@ -224,6 +241,21 @@ mod tests {
             ],
             (true, true, false),
         );
+    }
+
+    #[test]
+    fn only_what_certainly_gets_another_source_does() {
+        for (rules, is_rewritten) in [
+            (&["rewrite"][..], true),
+            (&["maybe rewrite", "rewrite"], true),
+            (&["maybe rewrite"], false),
+            (&["maybe accept", "rewrite"], false),
+            (&["accept", "rewrite"], false),
+        ] {
+            let chains: &'static _ = Box::leak(Box::new([("base", rules)]));
+            let Ok(fates) = Walk::new(Written(chains)).enter(&"base");
+            assert_eq!(fates.is_rewritten(), is_rewritten, "{rules:?}");
+        }
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //! rules and elements. With 128 added to the first byte the rest is a program from which
 //! [`made`] makes a ruleset, as few changes of real messages are messages again.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use tweed_core::family::Family;
-use tweed_diagnosis::{Packets, Vxlan, nf_tables};
+use tweed_diagnosis::{Flow, FlowLink, Packets, Vxlan, nf_tables};
 use tweed_netlink::answer::{decode_object, messages};
 use tweed_netlink::nf::object::{
     CHAIN_NAME, NEW_CHAIN, NEW_ELEMENTS, NEW_RULE, NEW_TABLE, RULE_CHAIN, SET_NAME, TABLE_NAME,
@@ -43,6 +44,7 @@ pub fn check(input: &[u8]) {
         pods: [family].into(),
         direct: [family].into(),
         vxlan: Some(Vxlan { port: 8472, family }),
+        flows: flows(family),
     };
     let Ok(problems) = nf_tables::drops(&mut dump, &packets);
     let bound = dump.chains.len() * PACKETS * MAX_CHAINS * DEEPEST;
@@ -57,6 +59,24 @@ pub fn check(input: &[u8]) {
     }
     let Ok(again) = nf_tables::drops(&mut dump, &packets);
     assert_eq!(again, problems);
+}
+
+/// What pods here send to one of another node over a direct route, and it to them.
+pub(crate) fn flows(family: Family) -> Vec<Flow> {
+    let ranges = match family {
+        Family::V4 => ["10.244.1.0/24", "10.244.2.0/24"],
+        Family::V6 => ["fd00:0:0:1::/64", "fd00:0:0:2::/64"],
+    };
+    let ranges = ranges.iter().filter_map(|range| range.parse().ok());
+    let ends: Vec<_> = ranges
+        .zip([FlowLink::Pod, FlowLink::other("eth0", 2)])
+        .collect();
+    let [here, there] = ends[..] else {
+        return Vec::new();
+    };
+    [(here, there), (there, here)]
+        .map(|(from, to)| Flow::between(from, to, &BTreeSet::new()))
+        .into()
 }
 
 /// A ruleset in memory.

@@ -13,7 +13,7 @@
 //! | neighbour | on the VXLAN device, permanent | the kernel adds and removes others |
 //! | …on a pod's link | permanent, for an address of its record | never removed |
 //! | FDB entry | on the VXLAN device | entries of other devices are never touched |
-//! | nftables table | `inet tweed`, `inet tweed-policy`, `inet tweed-services` | others are never written; their rules are read only where they may drop packets of pods or of the overlay |
+//! | nftables table | `inet tweed`, `inet tweed-policy`, `inet tweed-services` | others are never written; their rules are read only where they may drop packets of pods or of the overlay, or translate those between pods |
 //! | routing rule | none is | only read |
 //!
 //! The sysctls are listed where they are kept: `tweed_core::sysctl`.

@@ -1,6 +1,6 @@
 //! The old iptables (`iptables-legacy`): whether its filter table drops what
-//! pods send or get, or the VXLAN packets of the overlay ([`drops`]), and which chains
-//! its tables have ([`chains`]). It is no part of nf_tables, and a packet has to pass
+//! pods send or get, or the VXLAN packets of the overlay, or its nat table translates flows
+//! between pods ([`drops`]), and which chains its tables have ([`chains`]). It is no part of nf_tables, and a packet has to pass
 //! both.
 //!
 //! It only reads: a table is asked for
@@ -17,11 +17,12 @@ use std::{fs, io};
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-use crate::probe::{self, Hook, Packets};
+use crate::probe::{self, Hook, Packets, Probe};
 use rules::{BaseChain, Layout, Table};
 use tweed_core::{family, problem::Problem};
 
-const FILTER: &str = "filter";
+/// The tables with chains that are looked at.
+const TABLES: [&str; 2] = ["filter", "nat"];
 /// `IPT_SO_GET_INFO` and `IPT_SO_GET_ENTRIES`, for IPv6 the same.
 const GET_INFO: libc::c_int = 64;
 const GET_ENTRIES: libc::c_int = 65;
@@ -80,16 +81,20 @@ const FAMILIES: [Family; 2] = [
     },
 ];
 
-/// What the tables of the calling thread's network namespace drop of such packets: a problem
-/// for each chain.
+/// What the tables of the calling thread's network namespace drop of such packets, or
+/// translate: a problem for each chain.
 ///
 /// # Errors
 /// The kernel cannot be asked.
 pub fn drops(packets: &Packets) -> Result<Vec<Problem>, Error> {
     let mut problems = Vec::new();
     for family in &FAMILIES {
-        if let Some((info, entries)) = family.read(FILTER)? {
-            problems.extend(drops_of(family.family, &info, entries, packets));
+        for table in TABLES {
+            if !family.hooks(table, packets).is_empty()
+                && let Some((info, entries)) = family.read(table)?
+            {
+                problems.extend(drops_of(family.family, table, &info, entries, packets));
+            }
         }
     }
     Ok(problems)
@@ -112,11 +117,12 @@ pub fn chains(table: &str) -> Result<Vec<(String, Vec<String>)>, Error> {
     Ok(all)
 }
 
-/// What a table drops, as the kernel gives it: `info` is the answer to
+/// What the table `name` drops or translates, as the kernel gives it: `info` is the answer to
 /// `IPT_SO_GET_INFO`, `entries` the rules of the one to `IPT_SO_GET_ENTRIES`.
 #[must_use]
 pub fn drops_of(
     version: family::Family,
+    name: &str,
     info: &[u8],
     entries: Vec<u8>,
     packets: &Packets,
@@ -127,8 +133,9 @@ pub fn drops_of(
     };
     let layout = family.layout;
     let table = Table { layout, entries };
-    let judge = |hook| family.judge(&table, info, hook, packets);
-    Hook::ALL.into_iter().filter_map(judge).collect()
+    let judge = |(hook, probes): (_, Vec<_>)| family.judge(&table, info, hook, &probes);
+    let hooks = family.hooks(name, packets).into_iter();
+    hooks.filter_map(judge).collect()
 }
 
 /// Where each chain of a table begins (`IPT_SO_GET_INFO`), and its rules
@@ -136,6 +143,13 @@ pub fn drops_of(
 type Answers = (Vec<u8>, Vec<u8>);
 
 impl Family {
+    /// The hooks of a table that packets have to pass, with these packets.
+    fn hooks(&self, table: &str, packets: &Packets) -> Vec<(Hook, Vec<Probe>)> {
+        let hooks = Hook::ALL.into_iter().filter(|hook| hook.table() == table);
+        let hooks = hooks.map(|hook| (hook, hook.probes(packets, Some(self.family))));
+        hooks.filter(|(_, probes)| !probes.is_empty()).collect()
+    }
+
     /// Where each chain of a table begins, and its rules; none if it is not loaded.
     fn read(&self, table: &str) -> Result<Option<Answers>, Error> {
         if !self.is_loaded(table)? {
@@ -175,7 +189,7 @@ impl Family {
         }
     }
 
-    fn judge(&self, table: &Table, info: &[u8], hook: Hook, packets: &Packets) -> Option<Problem> {
+    fn judge(&self, table: &Table, info: &[u8], hook: Hook, probes: &[Probe]) -> Option<Problem> {
         let offset = |of: usize| {
             let place = of + usize::try_from(hook.number()).ok()? * 4;
             usize::try_from(rules::number(info, place)?).ok()
@@ -184,22 +198,26 @@ impl Family {
             first: offset(FIRST)?,
             policy: offset(POLICY)?,
         };
-        let probes = hook.probes(packets, Some(self.family));
         let is_dropped = |probe| Ok::<_, Infallible>(table.drops(base, probe));
-        let Ok(dropped) = probe::dropped(&probes, is_dropped);
+        let Ok(dropped) = probe::dropped(probes, is_dropped);
         let dropped = dropped?;
         let program = format!("{}-legacy", self.program);
         let name = hook.chain();
         let is_docker_s = hook == Hook::Forward && table.has_chain("DOCKER-USER");
         let chain = if is_docker_s { "DOCKER-USER" } else { name };
+        let how = match hook {
+            Hook::Postrouting => "a rule translates them, and none before lets them be",
+            _ => "neither its policy nor a rule accepts them",
+        };
         let problem = Problem::new(
             hook.problem(),
             format!("{program} {name}"),
             format!(
-                "chain {name} of the old iptables drops {dropped}: neither its policy nor a rule accepts them"
+                "chain {name} of the old iptables {} {dropped}: {how}",
+                hook.harm()
             ),
         );
-        Some(problem.with_cure(probe::iptables_cure(&program, chain, &probes)))
+        Some(problem.with_cure(probe::iptables_cure(&program, chain, probes)))
     }
 }
 

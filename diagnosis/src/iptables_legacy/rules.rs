@@ -2,6 +2,8 @@
 //! `linux/netfilter_ipv4/ip_tables.h`, `ip6t_entry`, `xt_entry_target`, on
 //! machines of 64 bits), and what they do with packets of pods or of the overlay.
 //!
+//! From pod to pod all that a rule says of addresses, links and TCP is compared.
+//!
 //! Of what pods send or get only rules that certainly match all of it count: those
 //! without a condition, and those with the link's name alone (`tw+`). For the answers
 //! to pods a rule whose only condition is the state of the flow counts as well: it is
@@ -9,9 +11,11 @@
 
 use std::convert::Infallible;
 use std::iter;
+use std::net::IpAddr;
 
 use crate::extension;
 use crate::probe::{Probe, is_no_uplink};
+use crate::ranges::octets;
 use crate::walk::{Chains, Rule, Step, Walk};
 
 /// Where things are in an entry.
@@ -69,6 +73,11 @@ const RETURN: i32 = -5;
 /// `IPT_INV_VIA_IN` and `IPT_INV_VIA_OUT`: the names of the links are inverted.
 const NOT_IN: u8 = 0x01;
 const NOT_OUT: u8 = 0x02;
+/// `IPT_INV_SRCIP`, `IPT_INV_DSTIP` and `XT_INV_PROTO`.
+const NOT_SOURCE: u8 = 0x08;
+const NOT_DESTINATION: u8 = 0x10;
+const NOT_PROTOCOL: u8 = 0x40;
+const TCP: u16 = 6;
 /// The beginning of the names of pod links and of `tweed.1`.
 const PREFIX: &[u8] = b"tw";
 
@@ -87,14 +96,14 @@ pub(super) struct BaseChain {
 }
 
 impl Table {
-    /// Whether these packets are dropped in this chain.
+    /// Whether these packets are dropped in this chain, or translated.
     pub(super) fn drops(&self, chain: BaseChain, probe: Probe) -> bool {
         let policy = self.target(chain.policy).and_then(|(target, _)| {
             let verdict = number(&self.entries, target + OWN)?;
             Some(verdict.cast_signed())
         });
         let Ok(fates) = Walk::new(Packet { table: self, probe }).enter(&chain.first);
-        fates.is_dropped(policy == Some(DROP))
+        probe.is_harmed(fates, policy == Some(DROP))
     }
 
     /// Whether there is a chain of this name.
@@ -175,6 +184,18 @@ impl Table {
         met
     }
 
+    /// Whether the rule's first range of addresses, the one of sources, or its second one holds
+    /// `address`.
+    fn holds(&self, at: usize, nth: usize, address: IpAddr) -> Option<bool> {
+        let octets = octets(address);
+        let field = |nth: usize| {
+            let start = at + nth * octets.len();
+            self.entries.get(start..start + octets.len())
+        };
+        let mut bits = octets.iter().zip(field(nth)?).zip(field(nth + 2)?);
+        Some(bits.all(|((byte, range), mask)| byte & mask == *range))
+    }
+
     /// Whether the packet meets what the rule says without matches: addresses, links
     /// and protocol.
     fn meets_head(&self, at: usize, probe: Probe) -> Option<bool> {
@@ -206,6 +227,22 @@ impl Table {
         let is_plain = is_free(bytes(0, links)) && head.iter().enumerate().all(only_goto);
         let inverted = *self.entries.get(at + flags + 1)?;
         match probe {
+            Probe::PodToPod(flow) => {
+                let number = short(&self.entries, at + protocol)?;
+                let meets = [
+                    (self.holds(at, 0, flow.source)?, NOT_SOURCE),
+                    (self.holds(at, 1, flow.destination)?, NOT_DESTINATION),
+                    (flow.incoming.name().starts_with(incoming), NOT_IN),
+                    (flow.outgoing.name().starts_with(outgoing), NOT_OUT),
+                    (number == 0 || number == TCP, NOT_PROTOCOL),
+                ];
+                let is_met = |(met, flag): (bool, u8)| met != (inverted & flag != 0);
+                let is_known = self.entries.get(at + flags)? & other_flag == 0;
+                match meets.into_iter().all(is_met) {
+                    true => is_known.then_some(true),
+                    false => Some(false),
+                }
+            }
             Probe::FromPod => {
                 let is_certain = PREFIX.starts_with(incoming) && outgoing.is_empty() && is_plain;
                 is_certain.then_some(true)
@@ -226,8 +263,6 @@ impl Table {
                 }
             }
             Probe::VxlanIn(_) | Probe::VxlanOut(_) => {
-                /// `XT_INV_PROTO`
-                const PROTOCOL: u8 = 0x40;
                 const UDP: u16 = 17;
                 let (uplink, link_flag) = match probe {
                     Probe::VxlanOut(_) => (outgoing, NOT_OUT),
@@ -235,7 +270,7 @@ impl Table {
                 };
                 let number = short(&self.entries, at + protocol)?;
                 let is_udp = number == UDP;
-                if number != 0 && is_udp == (inverted & PROTOCOL != 0) {
+                if number != 0 && is_udp == (inverted & NOT_PROTOCOL != 0) {
                     return Some(false);
                 }
                 if is_no_uplink(uplink) && inverted & link_flag == 0 {

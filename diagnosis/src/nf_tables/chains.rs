@@ -1,14 +1,17 @@
-//! Finds the chains of other tables that drop packets of the overlay or of pods.
+//! Finds the chains of other tables that drop packets of the overlay or of pods, or that
+//! translate those from pod to pod.
 //!
-//! Looked at are the chains at the hooks forward, input and output and what they jump
-//! to. A chain at the hook forward is reported if its policy, or a rule without condition
+//! Looked at are the chains at the hooks forward, input and output, those of type `nat` at
+//! the hook postrouting, and what they jump to. A chain at the hook forward is reported if its policy, or a rule without condition
 //! such as firewalld's last one, drops a packet from a pod or of an open flow to a
 //! pod, or, with direct routes, one that a pod of another node opens a flow with. It is no
 //! longer reported when its policy accepts, or when rules before the drop
 //! accept both by the link's name (`tw*`) or group alone: as the cures do, in the chain
 //! itself or in one that every packet passes through. A chain at the hook input or
 //! output is reported if no rule accepts, and none may accept, the VXLAN packets of other
-//! nodes or to them. A chain for a family that no pod has, or not the overlay, is left out.
+//! nodes or to them. A chain at the hook postrouting is reported if a rule certainly gives
+//! the first packet of TCP from pod to pod another source, and none may accept it or return
+//! before. A chain for a family that no pod has, or not the overlay, is left out.
 //!
 //! A table that is dormant (`flags dormant`) filters nothing: its chains are left out.
 
@@ -188,22 +191,25 @@ fn examine<R: Ruleset>(
         });
         let fates = walk.enter(&chain.name)?;
         passed.append(&mut walk.entered);
-        Ok(fates.is_dropped(chain.drops_by_policy))
+        Ok(probe.is_harmed(fates, chain.drops_by_policy))
     })?;
     let Some(dropped) = dropped else {
         return Ok((None, passed));
     };
     let Chain { table, name, .. } = chain;
     let family = family_word(chain.family);
-    let how = if chain.drops_by_policy {
-        "its policy is drop and no rule accepts them"
-    } else {
-        "a rule refuses them"
+    let how = match chain.hook {
+        Hook::Postrouting => "a rule translates them, and none before lets them be",
+        _ if chain.drops_by_policy => "its policy is drop and no rule accepts them",
+        _ => "a rule refuses them",
     };
     let problem = Problem::new(
         chain.hook.problem(),
         format!("{family} {table} {name}"),
-        format!("chain {name} of table {family} {table} drops {dropped}: {how}"),
+        format!(
+            "chain {name} of table {family} {table} {} {dropped}: {how}",
+            chain.hook.harm()
+        ),
     );
     let cure = cure(chain, &passed, probes);
     Ok((Some(problem.with_cure(cure)), passed))
@@ -257,6 +263,11 @@ fn firewalld_cure(hook: Hook, vxlan: Option<u16>, has_peers: bool) -> String {
              --list-all-policies`)",
             run(&format!("--policy=POLICY --add-port={port}/udp"))
         ),
+        (Hook::Postrouting, _) => format!(
+            "{}, with the zone of that link (`firewall-cmd --get-active-zones` names it): what \
+             pods send to the world is masqueraded by tweed",
+            run("--zone=ZONE --remove-masquerade")
+        ),
         _ if has_peers => {
             let policy = [
                 "--new-policy=tweed",
@@ -297,7 +308,8 @@ fn cure(chain: &Chain, passed: &BTreeSet<String>, probes: &[Probe]) -> String {
     }
     let family = family_word(chain.family);
     let iptables = chain.hook.chain();
-    if chain.family != FAMILY_INET && chain.table == "filter" && chain.name == iptables {
+    let is_iptables = chain.table == chain.hook.table() && chain.name == iptables;
+    if chain.family != FAMILY_INET && is_iptables {
         let program = match chain.family {
             FAMILY_IPV6 => "ip6tables",
             _ => "iptables",
@@ -310,6 +322,12 @@ fn cure(chain: &Chain, passed: &BTreeSet<String>, probes: &[Probe]) -> String {
         return probe::iptables_cure(program, target, probes);
     }
     let place = format!("nft insert rule {family} {} {}", chain.table, chain.name);
+    if chain.hook == Hook::Postrouting {
+        return probe::translation_cure(probes, |of, from, to| {
+            let ip = if of == Family::V4 { "ip" } else { "ip6" };
+            format!("{place} meta mark and 0x4000 == 0 {ip} saddr {from} {ip} daddr {to} accept")
+        });
+    }
     match vxlan {
         Some(port) => format!(
             "run `{place} udp dport {port} accept`, and add the rule to the file that the table \

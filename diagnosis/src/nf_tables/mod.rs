@@ -1,10 +1,10 @@
 //! Tables of others that drop what pods send or get, or the VXLAN packets of the
-//! overlay. The tables of tweed cannot overrule them, so they are named, with the
+//! overlay, or that translate flows between pods. The tables of tweed cannot overrule them, so they are named, with the
 //! cure. Only read, never written.
 //!
 //! The way of the data: [`Drops`] reads nf_tables' notifications, and only if one of
 //! them concerns a chain that such packets pass through does it look at the chains
-//! again. [`chains`] finds those at the hooks forward, input and output,
+//! again. [`chains`] finds those at the hooks forward, input, output and postrouting,
 //! and has [`crate::walk`] send an imaginary packet through them; [`rule`] says what each rule
 //! does with it.
 //!
@@ -22,7 +22,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::problem::Problem;
 use tweed_netlink::nf::object::{
-    CHAIN_NAME, DELETE_CHAIN, DELETE_RULE, NEW_CHAIN, NEW_RULE, NEW_TABLE, RULE_CHAIN, TABLE_NAME,
+    CHAIN_NAME, CHAIN_TYPE, DELETE_CHAIN, DELETE_RULE, NEW_CHAIN, NEW_RULE, NEW_TABLE, RULE_CHAIN,
+    TABLE_NAME,
 };
 use tweed_netlink::nf::{Membership, Message, Monitor, Notification, Socket};
 use tweed_netlink::{Error, owned};
@@ -159,8 +160,11 @@ fn is_own(family: u8, table: &str) -> bool {
     own.any(|own| own.family == family && own.name == table)
 }
 
-/// The hook that a chain is at, if it is one that is looked at.
+/// The hook that a chain is at, if it is one that is looked at: where packets leave only a
+/// chain that may translate them.
 fn hook(chain: &Message) -> Option<Hook> {
     let number = chain.hook()?;
-    Hook::ALL.into_iter().find(|hook| hook.number() == number)
+    let hook = Hook::ALL.into_iter().find(|hook| hook.number() == number)?;
+    let translates = || chain.text(CHAIN_TYPE) == Some("nat");
+    (hook != Hook::Postrouting || translates()).then_some(hook)
 }

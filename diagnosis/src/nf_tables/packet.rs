@@ -1,16 +1,17 @@
 //! What is known of the imaginary packets, as the expressions of a rule load it into
 //! registers. Pure.
 
-use crate::probe::{Probe, Vxlan, is_no_uplink};
+use std::net::IpAddr;
+
+use crate::probe::{Flow, FlowLink, POD_LINK, Probe, Vxlan, is_no_uplink};
+use crate::ranges::octets;
 use tweed_core::family::Family;
 use tweed_core::ownership::{LEAVING_LINK_GROUP, LINK_GROUP};
 use tweed_netlink::nf::attributes::{find, number};
 
-/// The name of some pod's link. No real one has it: rules for a single pod must
-/// not count.
-const POD_LINK: &[u8; 16] = b"tw------------\0\0";
-/// `IPPROTO_UDP`
+/// `IPPROTO_UDP` and `IPPROTO_TCP`
 const UDP: u8 = 17;
+const TCP: u8 = 6;
 
 /// What a register holds.
 #[derive(Clone)]
@@ -58,6 +59,26 @@ fn meta(data: &[u8], probe: Probe) -> Value {
         return Value::Unknown;
     };
     let known = |bytes: &[u8]| Value::Known(bytes.to_vec());
+    let is_no_pods: fn(&[u8]) -> bool = |group| {
+        let pods = [LINK_GROUP, LEAVING_LINK_GROUP];
+        pods.iter().any(|pods| group == pods.to_ne_bytes())
+    };
+    if let Probe::PodToPod(flow) = probe {
+        let link = match key {
+            IIF | IIFNAME | IIFGROUP => flow.incoming,
+            _ => flow.outgoing,
+        };
+        return match (key, link) {
+            (IIFNAME | OIFNAME, _) => known(link.name()),
+            (IIF | OIF, FlowLink::Other { index, .. }) => known(&index.to_ne_bytes()),
+            (IIFGROUP | OIFGROUP, FlowLink::Pod) => known(&LINK_GROUP.to_ne_bytes()),
+            (IIFGROUP | OIFGROUP, FlowLink::Other { .. }) => Value::Not(is_no_pods),
+            (L4PROTO, _) => known(&[TCP]),
+            (NFPROTO, _) => known(nfproto(flow.family())),
+            (PROTOCOL, _) => known(ethertype(flow.family())),
+            _ => Value::Unknown,
+        };
+    }
     match (key, probe) {
         (IIFNAME, Probe::FromPod) | (OIFNAME, Probe::ToPod | Probe::FromPeer) => known(POD_LINK),
         (IIFGROUP, Probe::FromPod) | (OIFGROUP, Probe::ToPod | Probe::FromPeer) => {
@@ -70,19 +91,30 @@ fn meta(data: &[u8], probe: Probe) -> Value {
             Value::Not(|index| index == 1_u32.to_ne_bytes())
         }
         (IIFGROUP, Probe::VxlanIn(_) | Probe::FromPeer) | (OIFGROUP, Probe::VxlanOut(_)) => {
-            Value::Not(|group| {
-                let pods = [LINK_GROUP, LEAVING_LINK_GROUP];
-                pods.iter().any(|pods| group == pods.to_ne_bytes())
-            })
+            Value::Not(is_no_pods)
         }
         _ => match (key, probe.vxlan().map(|vxlan| vxlan.family)) {
             (L4PROTO, Some(_)) => known(&[UDP]),
-            (NFPROTO, Some(Family::V4)) => known(&[2]),
-            (NFPROTO, Some(Family::V6)) => known(&[10]),
-            (PROTOCOL, Some(Family::V4)) => known(&[0x08, 0x00]),
-            (PROTOCOL, Some(Family::V6)) => known(&[0x86, 0xdd]),
+            (NFPROTO, Some(family)) => known(nfproto(family)),
+            (PROTOCOL, Some(family)) => known(ethertype(family)),
             _ => Value::Unknown,
         },
+    }
+}
+
+/// `NFPROTO_IPV4` and `NFPROTO_IPV6`.
+fn nfproto(family: Family) -> &'static [u8] {
+    match family {
+        Family::V4 => &[2],
+        Family::V6 => &[10],
+    }
+}
+
+/// `ETH_P_IP` and `ETH_P_IPV6`.
+fn ethertype(family: Family) -> &'static [u8] {
+    match family {
+        Family::V4 => &[0x08, 0x00],
+        Family::V6 => &[0x86, 0xdd],
     }
 }
 
@@ -104,20 +136,23 @@ fn flow(data: &[u8], probe: Probe) -> Loaded {
     const UNTRACKED: u32 = 1 << 6;
     let state = |bit: u32| Loaded::Value(Value::Known(bit.to_ne_bytes().to_vec()));
     match (probe, find(data, KEY).and_then(number)) {
-        (Probe::FromPod | Probe::FromPeer, Some(STATE)) => state(NEW),
-        (Probe::FromPod | Probe::FromPeer, Some(DIRECTION)) => {
+        (Probe::FromPod | Probe::FromPeer | Probe::PodToPod(_), Some(STATE)) => state(NEW),
+        (Probe::FromPod | Probe::FromPeer | Probe::PodToPod(_), Some(DIRECTION)) => {
             Loaded::Value(Value::Known(vec![ORIGINAL]))
         }
         (Probe::ToPod, Some(STATE)) => state(ESTABLISHED),
         (Probe::ToPod, Some(DIRECTION)) => Loaded::Value(Value::Known(vec![REPLY])),
-        (Probe::FromPod | Probe::ToPod | Probe::FromPeer, _) => Loaded::Value(Value::Flow),
+        (Probe::FromPod | Probe::ToPod | Probe::FromPeer | Probe::PodToPod(_), _) => {
+            Loaded::Value(Value::Flow)
+        }
         (Probe::VxlanIn(_) | Probe::VxlanOut(_), Some(STATE)) => state(UNTRACKED),
         (Probe::VxlanIn(_) | Probe::VxlanOut(_), _) => Loaded::Break,
     }
 }
 
-/// `NFTA_PAYLOAD_…`: of the headers the protocol is known and the port that the packet
-/// goes to, which rules may load together with what stands before it.
+/// `NFTA_PAYLOAD_…`: of the headers of a VXLAN packet the protocol is known and the port that
+/// it goes to, which rules may load together with what stands before it; of one from pod to
+/// pod the protocol and the addresses.
 fn payload(data: &[u8], probe: Probe) -> Value {
     const BASE: u16 = 2;
     const OFFSET: u16 = 3;
@@ -127,38 +162,68 @@ fn payload(data: &[u8], probe: Probe) -> Value {
     /// Longer than what rules compare.
     const LONGEST: u32 = 64;
     let field = |kind| find(data, kind).and_then(number);
-    let (Some(Vxlan { port, family }), Some(base), Some(offset), Some(length)) =
-        (probe.vxlan(), field(BASE), field(OFFSET), field(LENGTH))
+    let (Some(base), Some(offset), Some(length)) = (field(BASE), field(OFFSET), field(LENGTH))
     else {
         return Value::Unknown;
     };
-    let [high, low] = port.to_be_bytes();
-    let byte = |place: u32| match (base, place, family) {
-        (TRANSPORT, 2, _) => Some(high),
-        (TRANSPORT, 3, _) => Some(low),
+    let vxlan = |Vxlan { port, family }: Vxlan, place: u32| match (base, place, family) {
+        (TRANSPORT, 2 | 3, _) => port.to_be_bytes().get(place as usize - 2).copied(),
         (NETWORK, 9, Family::V4) | (NETWORK, 6, Family::V6) => Some(UDP),
         _ => None,
     };
     let places = offset..offset.saturating_add(length.min(LONGEST));
-    let bytes: Vec<Option<u8>> = places.map(byte).collect();
+    let bytes: Vec<Option<u8>> = match probe {
+        Probe::PodToPod(flow) if base == NETWORK => {
+            places.map(|place| address_byte(&flow, place)).collect()
+        }
+        Probe::VxlanIn(packet) | Probe::VxlanOut(packet) => {
+            places.map(|place| vxlan(packet, place)).collect()
+        }
+        _ => return Value::Unknown,
+    };
     match bytes.iter().copied().collect() {
         Some(known) => Value::Known(known),
         None => Value::Partly(bytes),
     }
 }
 
-/// `NFTA_FIB_…`: that the destination of what comes in is this node's.
+/// A byte of a flow's network header, as far as it is known.
+fn address_byte(flow: &Flow, place: u32) -> Option<u8> {
+    let (protocol, source, destination, length) = match flow.family() {
+        Family::V4 => (9, 12, 16, 4),
+        Family::V6 => (6, 8, 24, 16),
+    };
+    let of = |address: IpAddr, first: u32| {
+        let at = usize::try_from(place.checked_sub(first)?).ok()?;
+        octets(address).get(at).copied()
+    };
+    if place == protocol {
+        Some(TCP)
+    } else if place < source + length {
+        of(flow.source, source)
+    } else {
+        of(flow.destination, destination)
+    }
+}
+
+/// `NFTA_FIB_…`: that the destination of what comes in is this node's, or that addresses are
+/// those of pods.
 fn fib(data: &[u8], probe: Probe) -> Value {
     const RESULT: u16 = 2;
     const FLAGS: u16 = 3;
     const ADDRESS_TYPE: u32 = 3;
+    const SOURCE: u32 = 1;
     const DESTINATION: u32 = 2;
-    /// `RTN_LOCAL`
+    /// `RTN_UNICAST` and `RTN_LOCAL`
+    const UNICAST: u32 = 1;
     const LOCAL: u32 = 2;
     let field = |kind| find(data, kind).and_then(number);
     match (field(RESULT), field(FLAGS), probe) {
         (Some(ADDRESS_TYPE), Some(DESTINATION), Probe::VxlanIn(_)) => {
             Value::Known(LOCAL.to_ne_bytes().to_vec())
+        }
+        (Some(ADDRESS_TYPE), Some(SOURCE | DESTINATION), Probe::PodToPod(_)) => {
+            Value::Known(UNICAST.to_ne_bytes().to_vec())
         }
         _ => Value::Unknown,
     }

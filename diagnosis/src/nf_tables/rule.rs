@@ -1,8 +1,8 @@
 //! What one rule does with a packet of which little is known. Pure; [`super::packet`]
 //! says what is known.
 //!
-//! It knows comparisons and sets of what is known of the packet, verdicts, jumps, and
-//! conditions on conntrack's view of the flow. Any other condition may be met or not:
+//! It knows comparisons and sets of what is known of the packet, verdicts, translations of
+//! the source, jumps, and conditions on conntrack's view of the flow. Any other condition may be met or not:
 //! what comes of it depends on the packet ([`Probe::may_be_meant`]).
 
 use super::packet::{Loaded, Value, load};
@@ -57,8 +57,10 @@ pub(super) fn judge<T: Table>(
 
 impl<T: Table> Judge<'_, T> {
     fn ended(self) -> Vec<Rule<String>> {
-        // What is asked of a flow that was open before is not meant for one that opens one.
-        let counts = self.certain || (self.probe.may_be_meant() && !self.asks_flow);
+        // What is asked of a flow that was open before is not meant for one that opens one; but
+        // what others have marked a flow for may be not to translate it.
+        let is_for_flow = !self.asks_flow || matches!(self.probe, Probe::PodToPod(_));
+        let counts = self.certain || (self.probe.may_be_meant() && is_for_flow);
         // What a rule asks of the flow besides its state and direction may be met or not.
         let certain = self.certain && !self.asks_flow;
         let steps = self.steps.into_iter().filter(|_| counts);
@@ -103,6 +105,10 @@ impl<T: Table> Judge<'_, T> {
             }
             "immediate" => {
                 self.immediate(data);
+                Some(true)
+            }
+            "masq" | "nat" => {
+                self.steps = vec![Step::Rewrite];
                 Some(true)
             }
             // As the target NFQUEUE.
@@ -250,7 +256,9 @@ impl<T: Table> Judge<'_, T> {
             }
             Some(register) => {
                 self.registers.set(register, Value::Unknown);
-                Ok(true)
+                let contained = elements.contains(&value);
+                self.certain &= contained.is_some();
+                Ok(contained != Some(false))
             }
             None => {
                 let inverted = find(data, FLAGS).and_then(number) == Some(INVERTED);

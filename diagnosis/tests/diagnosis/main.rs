@@ -1,5 +1,5 @@
 //! Other programs' rules in real namespaces: what drops packets of pods or of the
-//! overlay is named, and the cures work; so is what other programs have for Services, and
+//! overlay, or translates those between pods, is named, and the cures work; so is what other programs have for Services, and
 //! routing rules that lead past tweed's routes.
 //! Needs root, `nft`, `iptables` and `iptables-legacy`: without them the tests fail.
 
@@ -16,6 +16,7 @@ use tweed_diagnosis::{Packets, Vxlan};
 mod iptables_legacy;
 #[path = "../../../nft/tests/nft/lab.rs"]
 mod lab;
+mod masquerading;
 mod nf_tables;
 mod policy_routing;
 mod service_proxy;
@@ -37,5 +38,6 @@ fn packets() -> Packets {
             port: 8472,
             family: Family::V4,
         }),
+        flows: Vec::new(),
     }
 }

@@ -26,6 +26,8 @@ pub(super) fn find(places: &Places, vxlan: Option<Vxlan>, has_direct: bool) -> V
         },
         pods,
         vxlan,
+        // Which pod CIDRs other nodes have, and how they are reached, the agent knows.
+        flows: Vec::new(),
     });
     if findings.is_empty() {
         findings.push(ok(

@@ -59,6 +59,8 @@ pub const CHAIN_NAME: u16 = 3;
 const CHAIN_HOOK: u16 = 4;
 /// `NFTA_CHAIN_POLICY`.
 pub const CHAIN_POLICY: u16 = 5;
+/// `NFTA_CHAIN_TYPE`.
+pub const CHAIN_TYPE: u16 = 7;
 /// `NFTA_HOOK_HOOKNUM`.
 const HOOK_NUMBER: u16 = 1;
 /// `NFTA_HOOK_PRIORITY`: a signed number.

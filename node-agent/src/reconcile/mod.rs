@@ -18,7 +18,7 @@
 //! | [`tables`] | the tables `inet tweed`, `inet tweed-policy` and `inet tweed-services` |
 //! | [`conntrack`] | no entries of conntrack by which UDP to Services leads to no endpoint |
 //! | [`policy`], [`services`] | nothing: they say what [`tables`] hold, each as a [`component`] |
-//! | [`firewalls`] | nothing: it looks for rules of others that drop packets |
+//! | [`firewalls`] | nothing: it looks for rules of others that drop or translate packets |
 //! | [`service_proxies`] | nothing: it looks for others that serve Services |
 //! | [`announce`] | nothing: it tells other machines where the own addresses are |
 //! | [`routing`] | nothing: it looks for rules and routes of others that take packets of pods |
@@ -330,7 +330,8 @@ impl Reconcilers {
             found.add(Step::Routing, routing);
         }
         let plan = network.map(|network| &network.desired);
-        let firewalls = self.firewalls.inspect(self.tables.is_open(), plan, due);
+        let (is_open, mirror) = (self.tables.is_open(), self.kernel.mirror());
+        let firewalls = self.firewalls.inspect(is_open, plan, mirror, due);
         found.add(Step::Firewalls, firewalls);
         self.tables.pause_with(self.firewalls.membership());
         let serves = self.services.is_in_force();

@@ -513,6 +513,34 @@ fn a_foreign_route_in_the_table_of_a_rule_is_named_until_another_rule_comes_befo
 }
 
 #[test]
+fn a_rule_that_masquerades_packets_between_pods_is_named_until_it_lets_them_be() {
+    for (rule, flags) in [
+        ("-j MASQUERADE", &[][..]),
+        ("-o eth0 -j MASQUERADE", &["--backend", "direct"]),
+    ] {
+        for program in ["iptables-nft", "ip6tables-legacy"] {
+            let node = Node::new();
+            ip("address add 2001:db8::1/64 dev eth0 nodad");
+            run(program, &format!("-t nat -A POSTROUTING {rule}"));
+            node.write_nodes(&[families::node(1), families::node(2)].concat());
+            let ranges = "10.0.0.0/16,fd00::/16";
+            let agent = node.start(&[flags, &["--cluster-cidr", ranges]].concat());
+            let problem = agent.complains("pods-masqueraded");
+            agent.serves();
+            type_the_cure(&problem);
+            agent.ready();
+        }
+    }
+    let node = Node::new();
+    run(
+        "iptables-nft",
+        "-t nat -A POSTROUTING -o eth0 -j MASQUERADE",
+    );
+    node.list(1..=2);
+    node.start(&[]).ready();
+}
+
+#[test]
 fn a_firewall_that_drops_vxlan_is_named_until_it_lets_it_in() {
     let node = Node::new();
     run("iptables-nft", "-P INPUT DROP");
