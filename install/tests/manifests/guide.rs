@@ -250,7 +250,11 @@ fn every_test_that_the_table_of_cves_names_is_there() {
         let words = answer.split('`').skip(1).step_by(2);
         let tests = words.filter_map(|word| word.split_once(' '));
         let tests: Vec<_> = tests.filter(|(of, _)| of.starts_with("tweed-")).collect();
-        assert_ne!(answer.starts_with("no such part: "), !tests.is_empty(), "{row}");
+        assert_ne!(
+            answer.starts_with("no such part: "),
+            !tests.is_empty(),
+            "{row}"
+        );
         for (binary, path) in tests {
             assert!(has_test(binary, path), "there is no {binary} {path}");
         }
