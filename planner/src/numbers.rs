@@ -137,7 +137,7 @@ impl<T: Eq + Hash> Interned<T> {
     }
 
     /// How often a number is used.
-    fn uses(&self, number: Number) -> usize {
+    pub fn uses(&self, number: Number) -> usize {
         self.uses.get(&number).copied().unwrap_or_default()
     }
 

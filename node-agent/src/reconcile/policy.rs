@@ -186,7 +186,8 @@ impl PolicyReconciler {
     /// Plans, and says what has to be watched from now on.
     fn plan_at(&mut self, index: &mut PolicyIndex, now: Instant) -> Step<Delta> {
         let step = index.planner.plan();
-        if index.planner.queued() > 0 {
+        // While the planner holds, nothing has a turn.
+        if index.planner.queued() > 0 && !index.planner.holds_all() {
             index.put_back();
         }
         let wants = index.planner.wants();

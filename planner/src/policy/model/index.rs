@@ -369,6 +369,21 @@ impl Index {
         }
     }
 
+    /// How many rules a policy has.
+    pub fn rules_of(&self, policy: &PolicyKey) -> usize {
+        let rules = match policy {
+            PolicyKey::Network(namespace, name) => {
+                let policy = self.network_policy(namespace, name);
+                policy.map(|one| one.ingress.len() + one.egress.len())
+            }
+            PolicyKey::Cluster(name) => {
+                let policy = self.cluster_policy(name);
+                policy.map(|one| one.ingress.len() + one.egress.len())
+            }
+        };
+        rules.unwrap_or_default()
+    }
+
     fn network_policy(&self, namespace: &str, name: &str) -> Option<&NetworkPolicy> {
         let key = ObjectKey {
             name: name.to_owned(),

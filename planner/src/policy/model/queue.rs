@@ -11,10 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::local::{Local, PolicyKey};
 use super::overlaps::Owner;
-use super::rules::Rules;
 use super::select::{Policies, touched_policies};
-use super::verdicts::DIRECTIONS;
-use super::{InForce, Model, index::Index};
+use super::{Model, index::Index};
 
 /// Maximum number of rules of the policies that one plan takes up, if these are more than one.
 const MAX_RULES: usize = 200;
@@ -90,8 +88,9 @@ impl Model {
             .locals
             .extend(waiting.map(|(address, _)| *address));
         let cost = |key: &PolicyKey| {
-            let was = self.in_force.get(key).map(InForce::whole);
-            rules_of(index.rules(key).as_ref()).max(rules_of(was))
+            let was = self.in_force.get(key);
+            let was = was.map_or(0, |one| one.whole().count());
+            index.rules_of(key).max(was)
         };
         let mut owners: Vec<(usize, Vec<(usize, PolicyKey)>)> = Vec::new();
         for keys in std::mem::take(&mut self.queue.waiting).into_values() {
@@ -118,10 +117,4 @@ impl Model {
         let subject = local.subject();
         subject.is_some_and(|kind| self.queue.is_about(&kind.namespace))
     }
-}
-
-fn rules_of(rules: Option<&Rules>) -> usize {
-    let rules = rules.map(|rules| &rules.rules);
-    let each = DIRECTIONS.map(|direction| rules.and_then(|rules| rules.get(direction).as_ref()));
-    each.into_iter().flatten().map(Vec::len).sum()
 }

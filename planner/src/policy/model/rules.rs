@@ -131,6 +131,12 @@ impl Rules {
         rules.filter_map(Rule::network_list)
     }
 
+    /// How many rules there are.
+    pub fn count(&self) -> usize {
+        let both = DIRECTIONS.map(|direction| self.rules.get(direction).as_ref());
+        both.into_iter().flatten().map(Vec::len).sum()
+    }
+
     /// Whether any rule names networks.
     pub fn has_networks(&self) -> bool {
         self.network_lists().next().is_some()

@@ -4,7 +4,7 @@
 //! they are, and the elements that say what a profile allows. Of these the ranges of a profile
 //! and a protocol are a profile of their own that others with the same ranges share, because
 //! the kernel's sets of ranges are slow to change. As a profile in the model, a range profile
-//! goes on to other ranges if all that lead to it do.
+//! goes on to other ranges with the only one that leads to it.
 
 pub mod desired;
 
@@ -141,8 +141,9 @@ fn write(
     put_ranges(ports, number, &EVERY_PORT, others);
 }
 
-/// Has range profiles that all that lead to them leave go on to the ranges that most of these
-/// get, where that is less than new elements for all of them.
+/// Has range profiles that one profile leads to go on to the ranges that this gets, where that
+/// is less than new elements for all of them. Of those that others leave, elements would go
+/// only after the change that takes them away.
 fn rename(ports: &mut Changing<'_, Ports>, range_profiles: &mut Interned<Ranges>, moves: &[Move]) {
     let of_number: BTreeMap<Number, &Ranges> = { moves.iter() }
         .filter_map(|one| Some((one.was?, one.old.as_ref()?)))
@@ -155,7 +156,8 @@ fn rename(ports: &mut Changing<'_, Ports>, range_profiles: &mut Interned<Ranges>
         let Some(old) = of_number.get(&number) else {
             continue;
         };
-        if renamed.contains(&number) || range_profiles.get(new).is_some() {
+        let is_shared = range_profiles.uses(number) > 1;
+        if is_shared || renamed.contains(&number) || range_profiles.get(new).is_some() {
             continue;
         }
         let entries = keyed::compare(as_set(old), as_set(new));

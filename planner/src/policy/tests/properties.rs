@@ -129,8 +129,8 @@ fn profiles(desired: &Desired) -> BTreeMap<Number, BTreeSet<[u32; 3]>> {
 }
 
 /// Whether a number that means one thing in one plan and another in the next one is that of a
-/// profile of which the change says so, and only numbers that something leads to mean
-/// anything: large changes are written in parts that rely on it.
+/// profile of which the change says so, or of a range profile that nothing has left; and only numbers that something leads to mean anything. Large changes
+/// are written in parts that rely on it.
 fn profiles_stay(old: &Desired, new: &Desired, delta: &Delta) -> bool {
     let is_used = |desired: &Desired| {
         let pairs = [
@@ -143,8 +143,12 @@ fn profiles_stay(old: &Desired, new: &Desired, delta: &Delta) -> bool {
     };
     let [before, after] = [old, new].map(profiles);
     let profiles = &delta.verdicts.profiles;
+    let of_ranges = &delta.ports.range_profiles;
     let changes = |number: &Number| {
-        profiles.removed.contains_key(number) && profiles.added.contains_key(number)
+        let leads = old.ports.range_profiles.values().any(|of| of == number);
+        let goes = of_ranges.removed.values().any(|of| of == number);
+        (profiles.removed.contains_key(number) && profiles.added.contains_key(number))
+            || (leads && !goes)
     };
     let stays = |(number, says): (&Number, &BTreeSet<_>)| {
         changes(number) || after.get(number).is_none_or(|after| after == says)
