@@ -205,6 +205,29 @@ fn policies_of_an_earlier_run_are_not_lifted_because_they_cannot_be_read() {
     }
 }
 
+/// Nothing else would have the rest taken up.
+#[test]
+fn policies_that_wait_for_their_turn_call_for_another_plan() {
+    let run_dir = tempfile::tempdir().unwrap();
+    let mut policies = reconciler(PolicyMarker::new(run_dir.path()));
+    let mut index = index_without_cluster_policies();
+    plan(&mut policies, &mut index, Instant::now());
+    for name in ["first", "second", "third"] {
+        let many = NetworkPolicy {
+            name: name.to_owned(),
+            ingress: vec![Rule::default(); 150],
+            ..policy()
+        };
+        index.apply(&Collection::NetworkPolicies, Event::Apply(many));
+    }
+    for queued in [2, 1, 0] {
+        assert!(index.take_changed());
+        plan(&mut policies, &mut index, Instant::now());
+        assert_eq!(index.planner.queued(), queued);
+    }
+    assert!(!index.take_changed());
+}
+
 #[test]
 fn what_the_server_does_not_have_is_noted_until_it_has_it() {
     let mut index = PolicyIndex::new("alpha");
