@@ -6,6 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnetwork::IpNetwork;
 use tweed_core::family::Family;
 
+/// Both families.
+pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
 /// Length of the prefix of IPv4 addresses that are written as IPv6 addresses.
 const MAPPED: u8 = 96;
 
@@ -129,8 +132,7 @@ pub fn spans_of<'a>(
         let ranges = merged(networks.flat_map(|one| without(one, holes)).collect());
         ranges.into_iter().map(move |range| span(family, range))
     };
-    let families = [Family::V4, Family::V6].into_iter();
-    families.flat_map(of_family).collect()
+    FAMILIES.into_iter().flat_map(of_family).collect()
 }
 
 /// Whether an address is in one of these spans, which do not overlap.

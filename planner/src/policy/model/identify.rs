@@ -16,7 +16,7 @@ use super::labels::Kind;
 use super::peer_sets::{Networks, selects_kind};
 use super::rules::Atom;
 use super::verdicts::{Changing, Number, Span, Verdicts, network_at};
-use crate::addresses;
+use crate::addresses::{self, FAMILIES};
 use crate::tables::put;
 
 /// The lists of peers that are new or gone.
@@ -171,7 +171,7 @@ impl Model {
     /// Cuts the networks of all rules anew, and notes the addresses for which they
     /// differ.
     fn cut_networks(&mut self, index: &Index) {
-        let new = [Family::V4, Family::V6].map(|family| {
+        let new = FAMILIES.map(|family| {
             let ranges = self.peer_sets.ranges(family);
             Networks::new(family, ranges, &self.fingerprints)
         });
@@ -240,7 +240,7 @@ impl Model {
         moves: &mut Vec<Move>,
     ) {
         let mut all: BTreeMap<Span, Arc<Content>> = BTreeMap::new();
-        for (family, networks) in [Family::V4, Family::V6].into_iter().zip(&self.networks) {
+        for (family, networks) in FAMILIES.into_iter().zip(&self.networks) {
             // Equal lists of lists are one, so that the content of each is made once.
             let mut contents: HashMap<*const Number, Arc<Content>> = HashMap::new();
             for (range, sets) in networks.iter() {

@@ -1,6 +1,6 @@
 //! What local addresses are allowed with identities.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -14,9 +14,8 @@ use super::identities::{Content, Identities, Identity};
 use super::local::Local;
 use super::profiles::{Allowed, Move, Profiles};
 use super::verdicts::{Changing, DIRECTIONS, Direction, Number, SELF, UNKNOWN, Verdicts};
+use crate::addresses::FAMILIES;
 use crate::tables::{put, put_into};
-
-const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 /// A local address and a direction in which policies apply to it.
 type Side = (IpAddr, Direction);
@@ -35,7 +34,7 @@ impl Model {
         }
         // Sides that have no pairs yet come last: mostly they get those of another one.
         let mut new: BTreeSet<Side> = BTreeSet::new();
-        let mut others: BTreeMap<*const Class, (&Class, Vec<Side>)> = BTreeMap::new();
+        let mut others: Vec<(&Arc<Class>, Vec<Side>)> = Vec::new();
         let mut judges = HashMap::new();
         for (address, local) in &self.locals {
             let anew = self.pending.locals.contains(address);
@@ -61,9 +60,11 @@ impl Model {
                 let judge = judges.entry(Arc::as_ptr(class));
                 let judge = judge.or_insert_with(|| Judge::new(class, &self.profiles));
                 if anew {
-                    let of_class = others.entry(Arc::as_ptr(class));
-                    let of_class = of_class.or_insert_with(|| (class, Vec::new()));
-                    of_class.1.push((*address, direction));
+                    let side = (*address, direction);
+                    match others.iter_mut().find(|(one, _)| Arc::ptr_eq(one, class)) {
+                        Some((_, sides)) => sides.push(side),
+                        None => others.push((class, vec![side])),
+                    }
                 } else {
                     for number in &identified.touched {
                         let identity = self.identities.get(*number);
@@ -85,7 +86,7 @@ impl Model {
                 police(verdicts, *address, policed);
             }
         }
-        for (class, sides) in others.into_values() {
+        for (class, sides) in others {
             let mut judge = Judge::new(class, &self.profiles);
             for family in FAMILIES {
                 let of_family = |(address, _): &&Side| Family::of(*address) == family;

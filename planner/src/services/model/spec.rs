@@ -13,12 +13,10 @@ use super::claims::Class;
 use super::options::Options;
 use super::refusal::{Refusal, Refused};
 use super::scope::PerScope;
+pub use crate::addresses::FAMILIES;
 use crate::addresses::Span;
 use crate::addresses::{highest, merged, parse_address, parse_cidr, range, span};
 use crate::protocols::protocol_number;
-
-/// Both families.
-pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 /// A Service that has cluster IPs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,16 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use tweed_core::family::Family;
-
 use super::{Keys, Owner, Search, WithoutNetworks};
+use crate::addresses::FAMILIES;
 use crate::policy::model::Model;
 use crate::policy::model::local::PolicyKey;
 use crate::policy::model::peer_sets;
 use crate::policy::model::rules::{Atom, Peers, Rules};
 use crate::policy::model::verdicts::DIRECTIONS;
-
-const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 /// The different sets of policies that apply to local pods, by the pods' namespace.
 #[derive(Debug, Default)]
