@@ -105,9 +105,9 @@ impl Judgement {
     }
 }
 
-/// Takes from addresses the judgement of whoever had them before, and ends that one's flows. If the agent judges the new
-/// pod at the same moment, that is taken away too, and the agent puts it back once the kernel
-/// has told it: an isolation too much, and never one too little.
+/// Takes from addresses the judgement of whoever had them before, and ends that one's flows. If
+/// the agent judges the new pod at the same moment, that is taken away too, and the agent puts it
+/// back once the kernel has told it: an isolation too much, and never one too little.
 pub fn forget_earlier(
     datapath: &mut impl Datapath,
     request: &Request<'_>,

@@ -78,7 +78,10 @@ fn local(number: usize) -> Pod {
 
 /// The records of the local pods, and of others.
 fn records(others: &[Pod]) -> LocalPods {
-    let all = (0..LOCAL).map(local).chain(others.iter().cloned());
+    records_of((0..LOCAL).map(local).chain(others.iter().cloned()))
+}
+
+fn records_of(pods: impl Iterator<Item = Pod>) -> LocalPods {
     let record = |pod: Pod| {
         let name = PodName {
             namespace: pod.namespace,
@@ -87,7 +90,7 @@ fn records(others: &[Pod]) -> LocalPods {
         (pod.addresses[0].parse().unwrap(), Some(name.into()))
     };
     LocalPods {
-        pods: all.map(record).collect::<BTreeMap<_, _>>(),
+        pods: pods.map(record).collect::<BTreeMap<_, _>>(),
         ..LocalPods::default()
     }
 }
@@ -209,16 +212,10 @@ fn memory() -> f64 {
     pages / 256.0
 }
 
-fn size(delta: &Delta) -> usize {
-    let addresses = delta.verdicts.identities.len()
-        + delta.verdicts.networks.len()
-        + delta.verdicts.judged.len();
-    let pairs = delta.verdicts.pairs.ingress.len() + delta.verdicts.pairs.egress.len();
-    addresses
-        + pairs
-        + delta.ports.exact.len()
-        + delta.ports.ranges.len()
-        + delta.ports.range_profiles.len()
+fn size(Delta { verdicts, ports }: &Delta) -> usize {
+    let addresses = verdicts.identities.len() + verdicts.networks.len() + verdicts.judged.len();
+    let pairs = verdicts.pairs.ingress.len() + verdicts.pairs.egress.len();
+    addresses + pairs + ports.exact.len() + ports.ranges.len() + ports.range_profiles.len()
 }
 
 /// Times changes, and prints their mean: the kernel counts CPU time by ticks.
@@ -446,44 +443,26 @@ fn rules_for_each_bit_of_the_labels_of_pods() {
     for (policies, rules) in [(100, 100), (300, 200)] {
         let before = memory();
         let mut planner = planner(0, 1, 0);
-        for number in 0..LOCAL {
-            let mut pod = local(number);
-            pod.namespace = "namespace-0".to_owned();
+        let of_tenant = |number: usize| {
             let bits =
                 (0..BITS).map(|at| (format!("b{at}"), (((number * 37) >> at) & 1).to_string()));
-            pod.labels.extend(bits);
-            planner.apply_pods(&PodScope::Own, Event::Apply(pod));
-        }
-        let pods = (0..LOCAL).map(|number| {
             let mut pod = local(number);
             pod.namespace = "namespace-0".to_owned();
+            pod.labels.extend(bits);
             pod
-        });
-        let of_tenant: Vec<Pod> = pods.collect();
-        planner.set_local(LocalPods {
-            pods: { of_tenant.iter() }
-                .map(|pod| {
-                    let name = PodName {
-                        namespace: pod.namespace.clone(),
-                        name: pod.name.clone(),
-                    };
-                    (pod.addresses[0].parse().unwrap(), Some(name.into()))
-                })
-                .collect(),
-            ..LocalPods::default()
-        });
+        };
+        for number in 0..LOCAL {
+            planner.apply_pods(&PodScope::Own, Event::Apply(of_tenant(number)));
+        }
+        planner.set_local(records_of((0..LOCAL).map(of_tenant)));
         let rule = |policy: usize, number: usize| {
             let key = format!("b{}", number % BITS);
             let value = ((policy + number / BITS) & 1).to_string();
-            let labels = [(key, value)].into();
             let port = 1 + (policy * rules + number) as u16;
             Rule {
                 peers: vec![Peer::Pods {
                     namespace: None,
-                    pod: Some(LabelSelector {
-                        match_labels: labels,
-                        ..LabelSelector::default()
-                    }),
+                    pod: Some(selector(&[(&key, value)])),
                 }],
                 ports: vec![Port {
                     protocol: "TCP".to_owned(),
@@ -491,7 +470,7 @@ fn rules_for_each_bit_of_the_labels_of_pods() {
                 }],
             }
         };
-        let of_tenant = |number: usize| NetworkPolicy {
+        let policy = |number: usize| NetworkPolicy {
             namespace: "namespace-0".to_owned(),
             name: format!("policy-{number}"),
             policy_types: vec!["Ingress".to_owned()],
@@ -499,34 +478,22 @@ fn rules_for_each_bit_of_the_labels_of_pods() {
             ..NetworkPolicy::default()
         };
         for number in 0..policies {
-            planner.apply_network_policies(Event::Apply(of_tenant(number)));
+            planner.apply_network_policies(Event::Apply(policy(number)));
         }
         let begun = cpu_time();
         assert_eq!(planner.plan(), Step::Full);
-        let took = cpu_time() - begun;
-        let desired = planner.desired();
-        println!(
-            "{policies} policies of {rules} rules: {took:?}; {} identities, {} pairs, {} exact; {:.0} MiB",
-            desired.verdicts.identities.len(),
-            desired.verdicts.pairs.ingress.len(),
-            desired.ports.exact.len(),
-            memory() - before,
-        );
+        let (took, exact) = (cpu_time() - begun, planner.desired().ports.exact.len());
+        let more = memory() - before;
+        println!("{policies} policies of {rules} rules: {took:?}; {exact} exact; {more:.0} MiB");
         measure(
             "one of them changes",
             &mut planner,
             20,
             |planner, number| {
-                let mut policy = of_tenant(number);
+                let mut policy = policy(number);
                 policy.ingress[0].ports[0].port = PortMatch::Range(60_001, 60_001);
                 planner.apply_network_policies(Event::Apply(policy));
             },
         );
-        for number in 0..policies {
-            let key = tweed_core::object::Object::key(&of_tenant(number));
-            planner.apply_network_policies(Event::Delete(key));
-        }
-        planner.plan();
-        println!("all deleted: {:.0} MiB", memory() - before);
     }
 }

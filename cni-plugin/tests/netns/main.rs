@@ -9,6 +9,7 @@
 mod advertisements;
 mod delegated;
 mod disk;
+mod former_flows;
 mod judgement;
 mod lab;
 mod leaving;

@@ -42,8 +42,8 @@ use timing::{SETTLE, Timing};
 use walk::{Ended, SharedJudge, Walk};
 
 /// Maximum number of frontends that have come, and of endpoints, each counted for each of its
-/// frontends, of such as were changed or removed, that are remembered: some 5 MB. Walks or writes that fail for hours
-/// must not fill the memory.
+/// frontends, of such as were changed or removed, that are remembered: some 5 MB. Walks or writes
+/// that fail for hours must not fill the memory.
 const MAX_REMEMBERED: usize = 65_536;
 
 /// Deletes stale entries of conntrack.

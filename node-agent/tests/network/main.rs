@@ -16,6 +16,7 @@ mod descriptors;
 mod endless_files;
 mod families;
 mod files;
+mod foreign_rules;
 mod leftovers;
 mod link_cost;
 mod namespace;

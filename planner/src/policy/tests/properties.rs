@@ -129,8 +129,9 @@ fn profiles(desired: &Desired) -> BTreeMap<Number, BTreeSet<[u32; 3]>> {
 }
 
 /// Whether a number that means one thing in one plan and another in the next one is that of a
-/// profile of which the change says so, or of a range profile that nothing has left; and only numbers that something leads to mean anything. Large changes
-/// are written in parts that rely on it.
+/// profile of which the change says so, or of a range profile that nothing has left; and only
+/// numbers that something leads to mean anything. Large changes are written in parts that rely on
+/// it.
 fn profiles_stay(old: &Desired, new: &Desired, delta: &Delta) -> bool {
     let is_used = |desired: &Desired| {
         let pairs = [

@@ -1,4 +1,5 @@
-//! Walks through the elements as the heads of `model/verdicts.rs` and `table/desired.rs` say that the rules do.
+//! Walks through the elements as the heads of `model/verdicts.rs` and `table/desired.rs` say that
+//! the rules do.
 
 use std::net::IpAddr;
 
