@@ -1,10 +1,11 @@
 //! Paths between pods, nodes and the host outside: source addresses and packet sizes.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use tweed_lab::{
     Cluster, ClusterPod, EchoServer, LabError, Netns, OUTSIDE, PingOptions, Transport, ping,
-    source_seen,
+    source_seen, wait_until,
 };
 
 fn reaches(from: &Netns, to: IpAddr) -> Result<(), LabError> {
@@ -113,6 +114,30 @@ fn a_packet_of_the_mtu_passes_and_one_more_byte_is_refused() -> Result<(), LabEr
             "{large}"
         );
     }
+    Ok(())
+}
+
+/// As a chained `tuning` does it. The veth pair would drop such packets, and nobody would tell
+/// their sender.
+#[test]
+fn senders_are_told_of_a_lower_mtu_of_the_pods_end() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    let (pod, far) = (cluster.pod(1, "pod")?, cluster.pod(2, "far")?);
+    Cluster::wait_for_path(far.netns(), pod.address())?;
+    pod.netns().sh("ip link set eth0 mtu 1300")?;
+    // Longer than the agent's resync.
+    let limit = Duration::from_secs(60);
+    wait_until("the sender is told", limit, || {
+        let options = PingOptions {
+            wait: Duration::from_millis(500),
+            ..PingOptions::packet(1301)
+        };
+        let report = ping(far.netns(), pod.address(), &options).map_err(|e| e.to_string())?;
+        let is_told = report.errors.iter().any(|e| e.contains("1300"));
+        if is_told { Ok(()) } else { Err(report.to_string()) }
+    })?;
+    let fits = ping(far.netns(), pod.address(), &PingOptions::packet(1300))?;
+    assert_eq!(fits.lost(), 0, "{fits}");
     Ok(())
 }
 

@@ -22,7 +22,8 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::{mac::Mac, version::Version};
-use tweed_netlink::{Error, Monitor, Request, Socket, leaving, link, route::Sequence};
+use tweed_netlink::link::{self, Link};
+use tweed_netlink::{Error, Monitor, Request, Socket, leaving, route::Sequence};
 
 use super::outcome::{Outcome, RefusedWrite};
 
@@ -282,6 +283,12 @@ impl Kernel {
         self.invalidate([MirrorPart::Links]);
         self.refresh()?;
         self.write(self.mirror.delete_leaving_links(leaving::draw))
+    }
+
+    /// The other end of a pod's link, as the kernel has it at this moment. None if its namespace
+    /// cannot be asked, as when it is being removed.
+    pub fn other_end(&mut self, link: &Link) -> Option<Link> {
+        link::peer_elsewhere(&mut self.socket, link).ok().flatten()
     }
 
     /// Whether a link of this name is there at this moment: asks the kernel and

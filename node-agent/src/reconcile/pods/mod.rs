@@ -18,7 +18,8 @@ mod usage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::{mem, sync::Arc, time::Instant};
+use std::time::{Duration, Instant};
+use std::{mem, sync::Arc};
 
 use tweed_core::agent_socket::message::Judge;
 use tweed_core::attachment::{Attachment, NetworkName};
@@ -27,7 +28,7 @@ use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{leaving::try_lock_cleanup, version::Version};
 use tweed_ipam::record::Record;
 use tweed_ipam::store::{Host, Store, StoreError};
-use tweed_netlink::Error;
+use tweed_netlink::{Error, link::Link};
 use tweed_planner::overlay::desired::RouteKey;
 use tweed_planner::overlay::{Network, OverlayPlanner};
 use tweed_planner::policy::LocalPod;
@@ -42,6 +43,9 @@ use store::{NetworkStore, store_problem};
 /// Maximum number of pods that a message names.
 const MAX_NAMED: usize = 5;
 
+/// After an ADD the plugins that come later in the chain have changed the pod's end by then.
+const CHAIN_TIME: Duration = Duration::from_secs(1);
+
 /// Keeps the links of local pods as their records say.
 pub struct PodReconciler {
     run_dir: PathBuf,
@@ -52,6 +56,10 @@ pub struct PodReconciler {
     metrics: Metrics,
     stores: BTreeMap<NetworkName, NetworkStore>,
     leaving: Leaving,
+    /// The MTUs of the pods' ends when they were last read, by the index of the host end.
+    pod_mtus: BTreeMap<u32, u32>,
+    /// When these are to be read again: the kernel notifies the pod's namespace alone.
+    pod_mtus_due: Option<Instant>,
     /// Whether a store was read since addresses were last counted.
     changed: bool,
     /// The plan for which addresses were last counted.
@@ -70,6 +78,8 @@ impl PodReconciler {
             metrics,
             stores: BTreeMap::new(),
             leaving: Leaving::default(),
+            pod_mtus: BTreeMap::new(),
+            pod_mtus_due: None,
             changed: false,
             counted: None,
             full_ranges: Vec::new(),
@@ -79,7 +89,7 @@ impl PodReconciler {
     /// Reads the stores that have changed, or every store if `all` says so.
     pub fn read_stores(&mut self, all: bool) -> Outcome {
         let mut outcome = Outcome::default();
-        self.changed |= all;
+        let mut has_read = false;
         let names: BTreeSet<NetworkName> = match Store::networks(&self.data_dir) {
             Ok(names) => names.into_iter().collect(),
             Err(error) => {
@@ -92,10 +102,16 @@ impl PodReconciler {
             let new = |name: &NetworkName| NetworkStore::new(&self.host, &self.data_dir, name);
             let store = self.stores.entry(name).or_insert_with_key(new);
             match store.read(all) {
-                Ok(read) => self.changed |= read,
+                Ok(read) => has_read |= read,
                 Err(error) => outcome.fail(store_problem(&error)),
             }
         }
+        if all {
+            self.pod_mtus_due = Some(Instant::now());
+        } else if has_read {
+            self.pod_mtus_due = Some(Instant::now() + CHAIN_TIME);
+        }
+        self.changed |= all || has_read;
         outcome
     }
 
@@ -192,8 +208,16 @@ impl PodReconciler {
         let none = BTreeMap::new();
         let sources = network.map_or(&none, |network| &network.host_sources);
         let mut outcome = self.delete_leaving_links(kernel)?;
+        match self.pod_mtus_due {
+            Some(at) if at > Instant::now() => {
+                let retry = outcome.retry.poll_by.get_or_insert(at);
+                *retry = at.min(*retry);
+            }
+            Some(_) => self.read_pod_mtus(kernel),
+            None => {}
+        }
         for store in self.stores.values_mut() {
-            outcome.merge(store.repair(kernel, sources)?);
+            outcome.merge(store.repair(kernel, &self.pod_mtus, sources)?);
             outcome.merge(store.sweep(kernel, &self.metrics));
         }
         if let Some(network) = network {
@@ -203,6 +227,15 @@ impl PodReconciler {
             outcome.problems.extend(self.full_ranges.iter().cloned());
         }
         Ok(outcome)
+    }
+
+    fn read_pod_mtus(&mut self, kernel: &mut Kernel) {
+        let mirror = kernel.mirror();
+        let links = self.kept().filter_map(|record| plan::link_of(record, mirror));
+        let links: Vec<Link> = links.cloned().collect();
+        let mtu = |link: &Link| Some((link.index, kernel.other_end(link)?.mtu));
+        self.pod_mtus = links.iter().filter_map(mtu).collect();
+        self.pod_mtus_due = None;
     }
 
     /// Deletes the links that a DEL left and that no other process deletes.

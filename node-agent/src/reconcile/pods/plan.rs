@@ -1,14 +1,15 @@
 //! What has to be written for a local pod: pure, from its record alone.
 //!
-//! The record says the addresses, the MACs and the MTU; the overlay's plan says
-//! which source address this node uses towards its pods. A pod's route is added
+//! The record says the addresses, the MACs and the MTU, which a lower one of the pod's end
+//! replaces; the overlay's plan says which source address this node uses towards its pods.
+//! A pod's route is added
 //! and replaced here and never removed: DEL does that, or the kernel with the
 //! link. Other routes of tweed's protocol with its key are removed.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnetwork::IpNetwork;
-use tweed_core::{mac::Mac, ownership::LINK_GROUP};
+use tweed_core::{mac::Mac, mtu, ownership::LINK_GROUP};
 use tweed_ipam::record::{Owner, Record, State};
 use tweed_netlink::{link::Link, route::Route};
 
@@ -50,12 +51,13 @@ pub(super) fn route_keys(record: &Record) -> impl Iterator<Item = RouteKey> + '_
     })
 }
 
-/// The writes that put back what `record` says, on its host end `link`.
-/// `sources` are the source addresses that this node uses, by family; routes of
-/// a family that is missing keep their source.
+/// The writes that put back what `record` says, on its host end `link`. `pod_mtu` is that of
+/// the pod's end, where it is known. `sources` are the source addresses that this node uses,
+/// by family; routes of a family that is missing keep their source.
 pub(super) fn diff(
     record: &Record,
     link: &Link,
+    pod_mtu: Option<u32>,
     mirror: &Mirror,
     sources: &BTreeMap<Family, IpAddr>,
 ) -> Vec<Change> {
@@ -73,7 +75,7 @@ pub(super) fn diff(
     if link.master.is_some() {
         changes.push(Change::ReleaseLink { index: link.index });
     }
-    let mtu = record.mtu.filter(|mtu| *mtu != link.mtu);
+    let mtu = host_mtu(record, pod_mtu).filter(|mtu| *mtu != link.mtu);
     // The pod has a permanent neighbour with this MAC, for its gateway.
     let mac = Some(host_mac(record)).filter(|mac| Some(*mac) != link.mac);
     if !link.up || mtu.is_some() || mac.is_some() {
@@ -112,6 +114,17 @@ pub(super) fn diff(
         changes.extend(one_route(present, &want));
     }
     changes
+}
+
+/// The MTU of the host end: that of the record, or of the pod's end where somebody has lowered
+/// it (the plugin `tuning`). A veth drops what is longer than its other end takes and tells
+/// nobody (`__dev_forward_skb`), but the node tells a sender what its own end takes.
+fn host_mtu(record: &Record, pod_mtu: Option<u32>) -> Option<u32> {
+    let has_ipv6 = record.addresses.iter().any(IpNetwork::is_ipv6);
+    // The kernel takes IPv6 off a link that is shorter (RFC 8200, section 5).
+    let least = if has_ipv6 { mtu::IPV6_MIN } else { 0 };
+    let pod_mtu = pod_mtu.map(|mtu| mtu.max(least));
+    Some(record.mtu?.min(pod_mtu.unwrap_or(u32::MAX)))
 }
 
 /// The MAC of the host end, which the plugin derives from the attachment.
@@ -204,9 +217,18 @@ pub(super) mod tests {
     }
 
     fn write(mirror: &mut Mirror, sources: &BTreeMap<Family, IpAddr>) -> Vec<Change> {
+        write_beside(None, mirror, sources)
+    }
+
+    /// As [`write`], where the pod's end has this MTU.
+    fn write_beside(
+        pod_mtu: Option<u32>,
+        mirror: &mut Mirror,
+        sources: &BTreeMap<Family, IpAddr>,
+    ) -> Vec<Change> {
         let record = record();
         let link = link_of(&record, mirror).unwrap().clone();
-        let mut changes = diff(&record, &link, mirror, sources);
+        let mut changes = diff(&record, &link, pod_mtu, mirror, sources);
         order(&mut changes);
         for change in &changes {
             mirror.apply(change);
@@ -238,6 +260,16 @@ pub(super) mod tests {
         };
         assert_eq!(route.source, Some(NODE.parse().unwrap()));
         assert!(route.link_scope);
+    }
+
+    #[test]
+    fn the_host_end_follows_a_lower_mtu_of_the_pods_end() {
+        let mut mirror = mirror();
+        for (pod_mtu, expected) in [(1300, 1300), (1000, 1280), (9000, 1450), (1450, 1450)] {
+            write_beside(Some(pod_mtu), &mut mirror, &sources());
+            assert_eq!(mirror.links[&LINK].mtu, expected, "beside {pod_mtu}");
+            assert_eq!(write_beside(Some(pod_mtu), &mut mirror, &sources()), []);
+        }
     }
 
     #[test]
@@ -329,7 +361,7 @@ pub(super) mod tests {
         };
         let mut mirror = mirror();
         let link = link_of(&record, &mirror).unwrap().clone();
-        for change in diff(&record, &link, &mirror, &sources()) {
+        for change in diff(&record, &link, None, &mirror, &sources()) {
             mirror.apply(&change);
         }
         assert_eq!(mirror.links[&LINK].mac, record.host_mac);

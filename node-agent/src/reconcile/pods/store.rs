@@ -129,10 +129,12 @@ impl NetworkStore {
         }
     }
 
-    /// Puts back what the records say.
+    /// Puts back what the records say. `pod_mtus` are the MTUs of the pods' ends, by the
+    /// index of the host end, as far as they are known.
     pub(super) fn repair(
         &mut self,
         kernel: &mut Kernel,
+        pod_mtus: &BTreeMap<u32, u32>,
         sources: &BTreeMap<Family, IpAddr>,
     ) -> Result<Outcome, Error> {
         let mut outcome = Outcome {
@@ -148,9 +150,11 @@ impl NetworkStore {
 
         let changes_for = |kernel: &Kernel, record: &Record| {
             let mirror = kernel.mirror();
-            plan::link_of(record, mirror)
-                .map(|link| plan::diff(record, link, mirror, sources))
-                .unwrap_or_default()
+            let Some(link) = plan::link_of(record, mirror) else {
+                return Vec::new();
+            };
+            let pod_mtu = pod_mtus.get(&link.index).copied();
+            plan::diff(record, link, pod_mtu, mirror, sources)
         };
         let broken: Vec<&Record> = self
             .kept()
