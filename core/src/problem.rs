@@ -177,6 +177,9 @@ problem_kinds! {
     /// The API server refuses Events or the Node's condition.
     NotReported, "not-reported", Reports, Warning,
         "let the agent's service account create and patch Events in the namespace default, create them in those of policies, and patch the status of its Node; the network does not depend on it";
+    /// Another agent runs on this node.
+    OtherAgent, "other-agent", Host, Warning,
+        "stop one of the two: `ss -xap` shows the processes that have or want the socket @tweed-agent; two agents of one --run-dir keep each other from running";
     /// Another CNI config comes before tweed's.
     OtherCniConfig, "other-cni-config", Host, Warning,
         "remove it, or move it out of the folder, if pods are to be tweed's";

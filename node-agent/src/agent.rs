@@ -17,13 +17,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent_socket::{self, AgentSocket};
 use crate::config::{Config, Policy, PolicyLog};
-use crate::drop_log;
 use crate::reconcile::{EarlierRun, Outlets, Progress, Reconcilers};
 use crate::serve::services::health_checks;
 use crate::serve::services::proxy_health::{self, KubeProxyRules};
 use crate::sources::policy::PolicyWatches;
 use crate::sources::{MAX_EVENTS, Sources, count::SourceCount};
 use crate::tasks::{TaskEnded, Tasks};
+use crate::{drop_log, other_agent};
 use crate::{kept_nodes::KeptNodes, publish::Publisher};
 use crate::{run_loop, serve::metrics::Metrics, serve::status::StatusBoard, sources, state::State};
 use tweed_core::atomic_file::make_folder;
@@ -122,6 +122,10 @@ pub async fn run(
         let socket = socket.map_err(failed("make agent.sock in", &run_dir))?;
         let server = agent_socket::run(socket, Arc::clone(&state), stop.clone());
         tasks.spawn("the server of agent.sock", server);
+    }
+    if !config.once {
+        let watch = other_agent::watch(Arc::clone(&board), stop.clone());
+        tasks.spawn("the watch for another agent", watch);
     }
     let checks = health_checks::Sources::new(latest_checks, &metrics, &board);
     serve_services(&mut tasks, &config, &state, checks, rules, &stop);

@@ -24,6 +24,7 @@ pub mod index;
 pub mod judgements;
 pub mod kept_nodes;
 pub mod logging;
+pub mod other_agent;
 pub mod packet;
 pub mod program;
 pub mod publish;

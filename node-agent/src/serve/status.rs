@@ -35,6 +35,8 @@ pub enum Reporter {
     Health,
     /// The reports to Kubernetes.
     Report,
+    /// The search for another agent of this node.
+    OtherAgent,
     /// The log of dropped packets.
     DropLog,
     /// The server of `/healthz` for load balancers.

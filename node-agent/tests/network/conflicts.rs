@@ -64,6 +64,21 @@ fn a_device_with_our_name_that_is_not_vxlan_is_left_alone() {
     assert!(ip("-d link show tweed.1").contains("vxlan"));
 }
 
+/// The lock of the run folder is another one.
+#[test]
+fn another_agent_with_another_run_folder_is_named_while_it_runs() {
+    let node = Node::new();
+    node.list(1..=2);
+    let first = node.start(&[]);
+    first.ready();
+    let folder = node.path("other-run").display().to_string();
+    let second = node.start(&["--run-dir", &folder]);
+    second.complains("other-agent");
+    first.stop();
+    second.resolves("other-agent");
+    second.stop();
+}
+
 #[test]
 fn a_link_with_our_name_as_an_altname_is_named() {
     let node = Node::new();
