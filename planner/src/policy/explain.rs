@@ -139,7 +139,7 @@ impl PolicyPlanner {
         }
         let verdicts = &self.desired().verdicts;
         let is_judged = verdicts.judged.contains(&local);
-        let held = self.waiting_texts(local, direction);
+        let held = self.waiting_about(local, direction, other);
         let decision = &judgement.decision;
         let plain = |passes| (passes, if passes { "allowed" } else { "DENIED" });
         let exempt = (true, "allowed, policies are never asked here");
@@ -255,12 +255,12 @@ impl PolicyPlanner {
             Some(_) if !self.knows_policies() || self.holds_all() => unknown(self.rules_before()),
             Some(direction) => match self.evaluate(&ends.0, &ends.1, protocol, port) {
                 Ok(said) => {
-                    let (judgement, local) = match direction {
-                        Direction::Out => (said.egress, from),
-                        Direction::In => (said.ingress, to),
+                    let (judgement, local, other) = match direction {
+                        Direction::Out => (said.egress, from, to),
+                        Direction::In => (said.ingress, to, from),
                     };
                     // What is in force then are the rules before, not those of now.
-                    match self.waiting_texts(local, direction).as_slice() {
+                    match self.waiting_about(local, direction, other).as_slice() {
                         [] => denied(&judgement),
                         held => unknown(waiting(held)),
                     }

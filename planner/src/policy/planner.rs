@@ -274,6 +274,21 @@ impl PolicyPlanner {
         self.model.waiting_texts(Some((local, direction)))
     }
 
+    /// The same for packets of one peer, about which rules are certain if it is a pod that has
+    /// been listed.
+    pub(super) fn waiting_about(
+        &self,
+        local: IpAddr,
+        direction: Direction,
+        peer: IpAddr,
+    ) -> Vec<String> {
+        let is_listed = self.index.pods.at(peer, &self.index.nodes).is_some();
+        if is_listed {
+            return Vec::new();
+        }
+        self.waiting_texts(local, direction)
+    }
+
     /// How many policies have changed and were not taken up by the last
     /// [`PolicyPlanner::plan`]: the next ones do that.
     #[must_use]

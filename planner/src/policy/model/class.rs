@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use tweed_core::object::pod::NamedPort;
 
+use super::identities::Content;
 use super::ports::{PortSet, RulePorts};
 use super::rules::{Action, Tier};
 use super::verdicts::Number;
@@ -28,7 +29,8 @@ pub struct ClassRule {
     /// Protocols and ports.
     pub ports: RulePorts,
     /// Whether it stands for pods that are not known yet: it follows a rule for those that
-    /// are, and may be about any of its peers and ports, or about nobody.
+    /// are, and may be about any of its peers and ports, or about nobody. Without a list of
+    /// peers it is about any address but those of pods that have been listed.
     pub doubtful: bool,
 }
 
@@ -147,15 +149,16 @@ impl Class {
         rules.flat_map(|rule| rule.ports.named.iter().map(|(_, name)| name))
     }
 
-    /// What is said about an identity in these lists of peers.
-    pub fn matching(&self, sets: &[Number]) -> Matching {
+    /// What is said about an identity.
+    pub fn matching(&self, identity: &Content) -> Matching {
         let mut found = Matching::default();
-        self.match_into(sets, &mut found);
+        self.match_into(identity, &mut found);
         found
     }
 
     /// As [`Class::matching`], in place of what `found` has.
-    pub fn match_into(&self, sets: &[Number], found: &mut Matching) {
+    pub fn match_into(&self, identity: &Content, found: &mut Matching) {
+        let sets = &identity.sets;
         let Matching {
             lists,
             rules,
@@ -164,7 +167,9 @@ impl Class {
         lists.clear();
         lists.extend(sets.iter().filter(|set| self.lists.contains_key(set)));
         rules.clear();
-        rules.extend(&self.for_all);
+        // A doubtful rule for everybody is about pods that have not been listed.
+        let is_about = |at: &&usize| !identity.listed || !self.rules[**at].doubtful;
+        rules.extend(self.for_all.iter().filter(is_about));
         if !self.by_peers.is_empty() {
             rules.extend(
                 sets.iter()
@@ -174,7 +179,7 @@ impl Class {
             rules.sort_unstable();
         }
         let class = self.class_before();
-        *before = class.map(|class| Box::new(class.matching(sets)));
+        *before = class.map(|class| Box::new(class.matching(identity)));
     }
 
     /// Whether any of these rules has named ports.

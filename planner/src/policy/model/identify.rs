@@ -247,7 +247,7 @@ impl Model {
                 let content = contents.entry(sets.as_ptr()).or_insert_with(|| {
                     share(Content {
                         sets: sets.iter().copied().collect(),
-                        ports: Box::default(),
+                        ..Content::default()
                     })
                 });
                 all.insert(addresses::span(family, range), Arc::clone(content));
@@ -299,6 +299,7 @@ impl Model {
             sets.extend(self.peer_sets.of_node(&node.labels));
         }
         let mut ports = Vec::new();
+        let listed = kind.is_some() && self.is_any_unlisted();
         if let Some(kind) = kind {
             if !self.kind_sets.contains_key(&kind) {
                 let labels = index.labels_of(&kind.namespace);
@@ -321,6 +322,7 @@ impl Model {
         Some(Content {
             sets: sets.into_iter().collect(),
             ports: ports.into(),
+            listed,
         })
     }
 

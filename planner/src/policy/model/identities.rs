@@ -19,12 +19,15 @@ pub struct Content {
     pub sets: Box<[Number]>,
     /// The pod's named ports of the names that rules of egress use.
     pub ports: Box<[NamedPort]>,
+    /// Whether it is a pod that has been listed, while others have not: then rules by labels
+    /// are certain about it.
+    pub listed: bool,
 }
 
 impl Content {
     /// Whether rules cannot tell it from an address that nothing is known of.
     pub fn is_unknown(&self) -> bool {
-        self.sets.is_empty() && self.ports.is_empty()
+        self.sets.is_empty() && self.ports.is_empty() && !self.listed
     }
 }
 

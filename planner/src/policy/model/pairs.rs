@@ -181,7 +181,7 @@ impl<'a> Judge<'a> {
 
     /// What is allowed with an identity, as its place in `found`.
     fn allowed(&mut self, content: &Content) -> Option<usize> {
-        self.class.match_into(&content.sets, &mut self.matching);
+        self.class.match_into(content, &mut self.matching);
         // With named ports it also depends on the ports of the destination.
         let has_names = self.class.has_names(&self.matching);
         if !has_names && let Some(known) = self.known.get(&self.matching) {
@@ -201,7 +201,7 @@ impl<'a> Judge<'a> {
     /// What is allowed for a flow of the pod, which has this identity, to itself.
     fn with_itself(&self, identity: Option<&Identity>) -> Option<Allowed> {
         let content = identity.map(|one| one.content.clone()).unwrap_or_default();
-        let matching = self.class.matching(&content.sets);
+        let matching = self.class.matching(&content);
         let set = self.class.allowed(&matching, &content.ports, true);
         self.profiles.find(set)
     }

@@ -3,7 +3,8 @@
 //! A *list of peers* is *unlisted* while the pods of a namespace that it is about have not
 //! been listed. A policy with such a list that selects a local pod *waits*. What always
 //! holds of the pods and directions that a waiting policy selects:
-//! - where the verdict on an address is the same whether the address is in the unlisted
+//! - what the rules say about a pod that has been listed is in force;
+//! - where the verdict on another address is the same whether the address is in the unlisted
 //!   lists or not, and whatever ports its names are, that verdict is in force;
 //! - anywhere else the rules of the last plan without waiting decide, about who is in
 //!   their lists by now;
@@ -43,6 +44,10 @@ impl Model {
             false => Unlisted::new(),
         };
         let was = std::mem::replace(&mut self.unlisted, unlisted);
+        if was.is_empty() != self.unlisted.is_empty() {
+            self.pending.addresses.extend(index.pods.addresses());
+            self.pending.addresses.extend(self.locals.keys());
+        }
         let is_other = |peers: &Option<Number>| {
             let is = |all: &Unlisted| peers.is_some_and(|peers| all.contains_key(&peers));
             is(&was) != is(&self.unlisted)
@@ -82,6 +87,11 @@ impl Model {
             }
         }
         unlisted
+    }
+
+    /// Whether any list of peers is unlisted.
+    pub(super) fn is_any_unlisted(&self) -> bool {
+        !self.unlisted.is_empty()
     }
 
     /// Keeps the lists in use that rules before still need, and gives up those that none

@@ -186,6 +186,8 @@ impl Late {
         }
         if !is_held {
             assert_eq!(is, allows(cluster), "{} {cluster:#?}", about());
+        } else if local != other && self.known.party(other).pod.is_some() {
+            assert_eq!(is, allows(cluster), "listed: {} {cluster:#?}", about());
         } else if local != other
             && let Some(before) = self.known_before.get(&(local, direction))
         {
