@@ -60,16 +60,14 @@ impl Case {
         }
     }
 
-    /// The addresses that count as a source at a packet's destination: those of a Node for
-    /// its own address in the overlay, and the source.
-    pub fn same_node(&self, source: IpAddr) -> Vec<IpAddr> {
-        let node = self
-            .nodes
-            .iter()
-            .find(|node| overlay_addresses(node).contains(&source));
-        let addresses = node.into_iter().flat_map(addresses);
-        let same = addresses.filter(|one| one.is_ipv4() == source.is_ipv4());
-        same.chain([source]).collect()
+    /// The addresses of a Node that count as a source at a packet's destination, where the
+    /// source is its address in the overlay.
+    pub fn same_node(&self, source: IpAddr) -> Option<Vec<IpAddr>> {
+        let mut nodes = self.nodes.iter();
+        let node = nodes.find(|node| overlay_addresses(node).contains(&source))?;
+        let mut addresses = addresses(node);
+        addresses.retain(|one| one.is_ipv4() == source.is_ipv4());
+        Some(addresses)
     }
 
     /// The case with blocks that except all addresses of a Node, those of the overlay too,

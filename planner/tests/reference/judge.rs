@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | a pod that a NetworkPolicy of one direction selects is not subject to Baseline policies in the other direction (`getNetworkPoliciesForPod` does not look at `policyTypes`) | in that direction no NetworkPolicy selects it, and the Baseline tier decides | each direction is judged in a case of its own, in which no policy has rules or types of the other |
 //! | NetworkPolicies hold between a pod and itself | a pod reaches itself through a Service whatever they say, and ClusterNetworkPolicies hold (network-policy-api#343) | packets from an address to itself are judged in cases of their own, in which a NetworkPolicy allows everything |
-//! | a packet from the first address of a Node's pod CIDR is nobody's | the Node itself sends with it through the overlay, and it counts as each of the Node's addresses | at its destination it is allowed if it is with any of these as its source: no rule of ingress denies an address. A block that excepts one of the Node's addresses excepts all of these there |
+//! | a packet from the first address of a Node's pod CIDR is nobody's | the Node itself sends with it through the overlay, and it counts as each of the Node's addresses and not as itself | at its destination it is allowed if it is with any of these as its source: no rule of ingress denies an address. A block that excepts one of the Node's addresses excepts all of these there |
 //! | an address that only a pod has that has finished is that pod's | it is nobody's: a pod that comes next gets it | such pods have no address in the cases of the judge |
 
 use std::env;
@@ -70,10 +70,11 @@ impl Judge {
     fn judge(&mut self, case: &Case, half: Half) -> Vec<bool> {
         let packets = case.packets.iter().enumerate();
         let questions = packets.flat_map(|(index, packet)| {
-            let sources = match half {
+            let of_node = match half {
                 Half::Ingress => case.same_node(packet.source),
-                Half::Egress => vec![packet.source],
+                Half::Egress => None,
             };
+            let sources = of_node.unwrap_or_else(|| vec![packet.source]);
             let of = move |source| {
                 (
                     index,
@@ -88,7 +89,7 @@ impl Judge {
         let (to_itself, others): (Vec<_>, Vec<_>) = questions.partition(|(_, one)| is_own(one));
         let is_of_overlay = |(index, _): &(usize, Packet)| {
             let source = case.packets[*index].source;
-            half == Half::Ingress && case.same_node(source).len() > 1
+            half == Half::Ingress && case.same_node(source).is_some()
         };
         let (overlay, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_of_overlay);
         let excepted = case.excepting_whole_nodes();

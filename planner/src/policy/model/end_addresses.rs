@@ -9,7 +9,7 @@ use ipnetwork::IpNetwork;
 pub struct EndAddresses {
     /// The one that is in the packet.
     pub address: IpAddr,
-    /// Others that count as well: those of a Node, of the same family, for its address
+    /// Those that count instead of it: those of a Node, of the same family, for its address
     /// on the overlay. Empty for everything else.
     pub aliases: Vec<IpAddr>,
 }
@@ -17,15 +17,22 @@ pub struct EndAddresses {
 impl EndAddresses {
     /// Whether a CIDR without its exceptions has the end.
     ///
-    /// A Node's address on the overlay is part of the pods' range. An exception of that
-    /// range means pods, so it does not keep the Node out, whose own addresses are in
-    /// the CIDR. One of the Node's own addresses means the Node, with whatever address
-    /// it sends.
+    /// A Node's address on the overlay is part of the pods' range, and who allows that range
+    /// or excepts it means pods: the ports of a node's own programs are not theirs. An
+    /// exception of one of the Node's addresses means the Node.
     pub fn is_in(&self, cidr: &IpNetwork, except: &[IpNetwork]) -> bool {
         let is_excepted = |address: &IpAddr| except.iter().any(|one| one.contains(*address));
-        let has_alias = self.aliases.iter().any(|alias| cidr.contains(*alias));
-        let has_address = cidr.contains(self.address) && !is_excepted(&self.address);
-        (has_alias || has_address) && !self.aliases.iter().any(is_excepted)
+        let counts = self.counting();
+        counts.iter().any(|one| cidr.contains(*one)) && !counts.iter().any(is_excepted)
+    }
+
+    /// The addresses that count.
+    pub fn counting(&self) -> &[IpAddr] {
+        if self.aliases.is_empty() {
+            std::slice::from_ref(&self.address)
+        } else {
+            &self.aliases
+        }
     }
 }
 
@@ -34,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_excepted_by_its_own_addresses_and_not_by_the_pods_range() {
+    fn a_node_is_meant_by_its_own_addresses_and_not_by_the_pods_range() {
         let node = EndAddresses {
             address: "10.244.2.0".parse().unwrap(),
             aliases: ["192.0.2.2", "198.51.100.2"]
@@ -49,7 +56,7 @@ mod tests {
             ("0.0.0.0/0", None, true, true),
             ("0.0.0.0/0", Some("10.244.0.0/16"), true, false),
             ("0.0.0.0/0", Some("198.51.100.2/32"), false, true),
-            ("10.244.0.0/16", None, true, true),
+            ("10.244.0.0/16", None, false, true),
             ("10.244.0.0/16", Some("10.244.2.0/24"), false, false),
             ("192.0.2.0/24", None, true, false),
             ("203.0.113.0/24", None, false, false),

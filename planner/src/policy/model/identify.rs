@@ -329,8 +329,7 @@ impl Model {
     /// The lists that have a CIDR for an end. An exception can be about all addresses of
     /// one, so these are not just the lists of each.
     fn networks_of(&self, end: &EndAddresses) -> BTreeSet<Number> {
-        let addresses = end.aliases.iter().chain([&end.address]);
-        let each = addresses.flat_map(|one| self.networks(*one));
+        let each = end.counting().iter().flat_map(|one| self.networks(*one));
         let mut sets: BTreeSet<Number> = each.copied().collect();
         if !end.aliases.is_empty() {
             sets.retain(|set| self.peer_sets.has_block_of(*set, end));

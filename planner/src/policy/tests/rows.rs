@@ -158,11 +158,12 @@ fn the_overlay_address_of_a_node_counts_as_the_node() {
 }
 
 #[test]
-fn row_8_an_exception_of_a_nodes_address_holds_for_its_overlay_address() {
+fn row_8_blocks_and_exceptions_mean_a_node_by_its_own_addresses() {
     for (cidr, except) in [
         ("0.0.0.0/0", "192.0.2.0/24"),
         ("0.0.0.0/0", "192.0.2.2/32"),
         ("10.0.0.0/8", "192.0.2.2/32"),
+        ("10.0.0.0/16", "198.51.100.0/24"),
     ] {
         let world = world(vec![allow("one", vec![block(cidr, &[except])], Vec::new())]);
         let seen = format!("{cidr} except {except}");
@@ -178,7 +179,7 @@ fn row_8_an_exception_of_a_nodes_address_holds_for_its_overlay_address() {
     assert!(!reaches(&world_of_pods, "10.0.1.2", 1));
     let other = vec![
         block("0.0.0.0/0", &["192.0.2.0/24"]),
-        block("10.0.1.0/32", &[]),
+        block("192.0.2.2/32", &[]),
     ];
     let world = world(vec![allow("two", other, Vec::new())]);
     assert!(
