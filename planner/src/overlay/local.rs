@@ -58,7 +58,8 @@ impl Local {
         };
 
         if own.pod_cidrs.is_empty() {
-            let message = "the own Node has no pod CIDR";
+            let message = "the own Node has no pod CIDR, and other nodes drop packets to pods \
+                that run here";
             problems.push(Problem::new(ProblemKind::NoPodCidr, &own.name, message));
         }
         let pod_cidrs = (!member.pod_cidrs.is_empty()
