@@ -62,13 +62,13 @@ name_type!(
     /// A container ID: CNI specification 1.1, "Parameters", `CNI_CONTAINERID`.
     ContainerId,
     "container ID",
-    check_word
+    check_container_id
 );
 name_type!(
     /// A network's name: CNI specification 1.1, "Configuration format", `name`.
     NetworkName,
     "network name",
-    check_word
+    check_network
 );
 name_type!(
     /// An interface name: at most 15 bytes, by the kernel's `IFNAMSIZ`
@@ -78,9 +78,28 @@ name_type!(
     check_ifname
 );
 
-/// Maximum length of a name, in bytes. It may become part of a file name, which the
-/// kernel limits to 255.
-const NAME_MAX: usize = 200;
+/// Maximum length of a network's name, in bytes: it is the name of a folder, which the kernel
+/// limits to 255.
+const NETWORK_MAX: usize = 200;
+/// Maximum length of a container ID, in bytes. The specification has none; names of files and
+/// links are hashes of it.
+const CONTAINER_ID_MAX: usize = 4096;
+
+fn check_network(value: &str) -> Result<(), &'static str> {
+    check_word(value)?;
+    if value.len() > NETWORK_MAX {
+        return Err("is longer than 200 bytes");
+    }
+    Ok(())
+}
+
+fn check_container_id(value: &str) -> Result<(), &'static str> {
+    check_word(value)?;
+    if value.len() > CONTAINER_ID_MAX {
+        return Err("is longer than 4096 bytes");
+    }
+    Ok(())
+}
 
 fn check_word(value: &str) -> Result<(), &'static str> {
     let allowed = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
@@ -90,7 +109,6 @@ fn check_word(value: &str) -> Result<(), &'static str> {
         bytes if !bytes.iter().all(allowed) => {
             Err("may hold only letters, digits, '_', '.' and '-'")
         }
-        bytes if bytes.len() > NAME_MAX => Err("is longer than 200 bytes"),
         _ => Ok(()),
     }
 }

@@ -46,8 +46,8 @@ cases! {
         ifname_with_space: Interface, "a b";
     }
     tweed {
-        // The reference leaves the length of file names to the file system.
-        container_id_of_300_bytes: Container, &"c".repeat(300);
+        // The reference leaves the length to the file system.
+        container_id_of_4097_bytes: Container, &"c".repeat(4097);
         ifname_with_delete: Interface, "a\u{7f}b";
     }
 }
@@ -64,7 +64,7 @@ mod the_longest {
         let long = |verb: &str| {
             let mut config = fixture.config();
             config["name"] = "n".repeat(200).into();
-            let call = fixture.call(verb, &pod).container(&"c".repeat(200));
+            let call = fixture.call(verb, &pod).container(&"c".repeat(4096));
             fixture.run(&call.ifname("a12345678901234").config(&config))
         };
         assert_eq!(long("ADD").code, Some(0));
