@@ -134,7 +134,11 @@ fn senders_are_told_of_a_lower_mtu_of_the_pods_end() -> Result<(), LabError> {
         };
         let report = ping(far.netns(), pod.address(), &options).map_err(|e| e.to_string())?;
         let is_told = report.errors.iter().any(|e| e.contains("1300"));
-        if is_told { Ok(()) } else { Err(report.to_string()) }
+        if is_told {
+            Ok(())
+        } else {
+            Err(report.to_string())
+        }
     })?;
     let fits = ping(far.netns(), pod.address(), &PingOptions::packet(1300))?;
     assert_eq!(fits.lost(), 0, "{fits}");

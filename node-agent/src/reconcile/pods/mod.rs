@@ -231,7 +231,9 @@ impl PodReconciler {
 
     fn read_pod_mtus(&mut self, kernel: &mut Kernel) {
         let mirror = kernel.mirror();
-        let links = self.kept().filter_map(|record| plan::link_of(record, mirror));
+        let links = self
+            .kept()
+            .filter_map(|record| plan::link_of(record, mirror));
         let links: Vec<Link> = links.cloned().collect();
         let mtu = |link: &Link| Some((link.index, kernel.other_end(link)?.mtu));
         self.pod_mtus = links.iter().filter_map(mtu).collect();

@@ -52,8 +52,8 @@ pub(super) fn route_keys(record: &Record) -> impl Iterator<Item = RouteKey> + '_
 }
 
 /// The writes that put back what `record` says, on its host end `link`. `pod_mtu` is that of
-/// the pod's end, where it is known. `sources` are the source addresses that this node uses,
-/// by family; routes of a family that is missing keep their source.
+/// the pod's end, where it is known. `sources` are the source addresses that this node uses and
+/// has, by family; routes of a family that is missing keep their source.
 pub(super) fn diff(
     record: &Record,
     link: &Link,
@@ -103,7 +103,6 @@ pub(super) fn diff(
         let source = sources
             .get(&Family::of(key.destination.ip()))
             .copied()
-            .filter(|source| is_usable(mirror, *source))
             .or_else(|| source_of(present, link));
         let want = Route {
             out: Some(link.index),
@@ -140,13 +139,17 @@ fn source_of(present: &[Route], link: &Link) -> Option<IpAddr> {
     on_link.next().or(present.first())?.source
 }
 
-/// Whether the kernel accepts `ip` as a route's source: it must be an address
+/// Those of these addresses that the kernel accepts as a route's source: they must be addresses
 /// of this machine.
-fn is_usable(mirror: &Mirror, ip: IpAddr) -> bool {
-    mirror
-        .addresses
-        .iter()
-        .any(|(key, state)| key.network.ip() == ip && *state != AddressState::Tentative)
+pub(super) fn usable(
+    sources: &BTreeMap<Family, IpAddr>,
+    mirror: &Mirror,
+) -> BTreeMap<Family, IpAddr> {
+    let addresses = mirror.addresses.iter();
+    let usable = addresses.filter(|(_, state)| **state != AddressState::Tentative);
+    let usable = usable.map(|(key, _)| key.network.ip());
+    let usable = usable.filter(|ip| sources.get(&Family::of(*ip)) == Some(ip));
+    usable.map(|ip| (Family::of(ip), ip)).collect()
 }
 
 #[cfg(test)]
@@ -228,7 +231,8 @@ pub(super) mod tests {
     ) -> Vec<Change> {
         let record = record();
         let link = link_of(&record, mirror).unwrap().clone();
-        let mut changes = diff(&record, &link, pod_mtu, mirror, sources);
+        let sources = usable(sources, mirror);
+        let mut changes = diff(&record, &link, pod_mtu, mirror, &sources);
         order(&mut changes);
         for change in &changes {
             mirror.apply(change);

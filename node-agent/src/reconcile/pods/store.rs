@@ -148,7 +148,9 @@ impl NetworkStore {
         let mut records = self.records.iter();
         self.link_seen |= records.any(|record| plan::link_of(record, mirror).is_some());
 
-        let changes_for = |kernel: &Kernel, record: &Record| {
+        // A machine may have thousands of addresses, and pods are many.
+        let usable = |kernel: &Kernel| plan::usable(sources, kernel.mirror());
+        let changes_for = |kernel: &Kernel, record: &Record, sources: &_| {
             let mirror = kernel.mirror();
             let Some(link) = plan::link_of(record, mirror) else {
                 return Vec::new();
@@ -156,9 +158,10 @@ impl NetworkStore {
             let pod_mtu = pod_mtus.get(&link.index).copied();
             plan::diff(record, link, pod_mtu, mirror, sources)
         };
+        let now = usable(kernel);
         let broken: Vec<&Record> = self
             .kept()
-            .filter(|record| !changes_for(kernel, record).is_empty())
+            .filter(|record| !changes_for(kernel, record, &now).is_empty())
             .collect();
         if broken.is_empty() {
             return Ok(outcome);
@@ -175,13 +178,14 @@ impl NetworkStore {
         kernel.read_notifications()?;
         kernel.refresh()?;
         let is_same = |record: &&Record| {
-            let now = locked.read(&record.attachment());
-            now.is_ok_and(|now| now.as_ref() == Some(record))
+            let read = locked.read(&record.attachment());
+            read.is_ok_and(|read| read.as_ref() == Some(record))
         };
+        let now = usable(kernel);
         let changes: Vec<Change> = broken
             .into_iter()
             .filter(is_same)
-            .flat_map(|record| changes_for(kernel, record))
+            .flat_map(|record| changes_for(kernel, record, &now))
             .collect();
         outcome.merge(kernel.write(changes)?);
         Ok(outcome)

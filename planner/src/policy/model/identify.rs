@@ -299,7 +299,7 @@ impl Model {
             sets.extend(self.peer_sets.of_node(&node.labels));
         }
         let mut ports = Vec::new();
-        let listed = kind.is_some() && self.is_any_unlisted();
+        let listed = kind.is_some() && self.holds;
         if let Some(kind) = kind {
             if !self.kind_sets.contains_key(&kind) {
                 let labels = index.labels_of(&kind.namespace);

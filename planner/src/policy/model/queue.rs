@@ -64,8 +64,8 @@ impl Model {
     /// The policies that have changed and whose turn it is.
     pub(super) fn take_turn(&mut self, index: &mut Index, first: bool) -> Policies {
         let touched = touched_policies(index);
-        if !self.has_plan() {
-            // The first one is of all policies.
+        if !self.planned {
+            // The first plan is of all policies, as nothing of them is in force before it.
             let touched = touched.filter(|_| !first);
             return touched.map_or(Policies::All, Policies::These);
         }

@@ -68,7 +68,13 @@ impl Model {
         }
         self.classify(index, verdicts);
         let holds = self.is_any_held();
-        let held = std::mem::replace(&mut self.holds, holds) || holds;
+        let held = std::mem::replace(&mut self.holds, holds);
+        if held != holds {
+            // Rules that are doubtful tell pods that have been listed from others.
+            self.pending.addresses.extend(index.pods.addresses());
+            self.pending.addresses.extend(self.locals.keys());
+        }
+        let held = held || holds;
         if held {
             self.retain_lists();
         }

@@ -44,10 +44,6 @@ impl Model {
             false => Unlisted::new(),
         };
         let was = std::mem::replace(&mut self.unlisted, unlisted);
-        if was.is_empty() != self.unlisted.is_empty() {
-            self.pending.addresses.extend(index.pods.addresses());
-            self.pending.addresses.extend(self.locals.keys());
-        }
         let is_other = |peers: &Option<Number>| {
             let is = |all: &Unlisted| peers.is_some_and(|peers| all.contains_key(&peers));
             is(&was) != is(&self.unlisted)
@@ -87,11 +83,6 @@ impl Model {
             }
         }
         unlisted
-    }
-
-    /// Whether any list of peers is unlisted.
-    pub(super) fn is_any_unlisted(&self) -> bool {
-        !self.unlisted.is_empty()
     }
 
     /// Keeps the lists in use that rules before still need, and gives up those that none
