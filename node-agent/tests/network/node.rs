@@ -103,8 +103,10 @@ impl Node {
         fs::create_dir_all(&conf).unwrap();
         fs::create_dir_all(&bin).unwrap();
         let mut all = vec!["tweed-agent", "--node-name", "n1", "--nodes", &nodes];
-        all.extend(["--run-dir", &run, "--cni-conf-dir", &conf]);
-        all.extend(["--cni-bin-dir", &bin]);
+        all.extend(["--cni-conf-dir", &conf, "--cni-bin-dir", &bin]);
+        if !flags.contains(&"--run-dir") {
+            all.extend(["--run-dir", &run]);
+        }
         all.extend(flags);
         Flags::try_parse_from(all)
             .unwrap()
