@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use tweed_core::atomic_file::ReplaceError as FileError;
 use tweed_core::instance_lock::InstanceLockError;
 
-use crate::digest::Digest;
-
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
@@ -23,13 +21,27 @@ pub enum InstallError {
         cure: &'static str,
     },
     /// A file does not have its expected checksum.
-    #[error("{} is damaged: {mismatch}", path.display())]
+    #[error(
+        "{} is damaged: its SHA-256 is {found}, but {expected} in {}: download the image or the \
+         release again",
+        path.display(), list.display()
+    )]
     Checksum {
         /// The file.
         path: PathBuf,
-        /// The two checksums.
-        mismatch: Box<Mismatch>,
+        /// Its checksum.
+        found: String,
+        /// The expected one.
+        expected: String,
+        /// The list that has it.
+        list: PathBuf,
     },
+    /// A file was not written as it should be, and so has not got its name.
+    #[error(
+        "cannot write {}: what is read back is not what was written: the disk is faulty",
+        .0.display()
+    )]
+    ReadBack(PathBuf),
     /// A file has an unexpected format.
     #[error("{} has an unexpected format: {why}", path.display())]
     Content {
@@ -181,20 +193,6 @@ pub enum InstallError {
         /// How many.
         count: usize,
     },
-}
-
-/// Two checksums that should be equal.
-#[derive(Debug, thiserror::Error)]
-#[error("its SHA-256 is {found}, but {expected} in {}: {cure}", list.display())]
-pub struct Mismatch {
-    /// The checksum of the file.
-    pub found: Digest,
-    /// The expected checksum.
-    pub expected: Digest,
-    /// Where that comes from: a list of checksums, or the file that was copied.
-    pub list: PathBuf,
-    /// What to do.
-    pub cure: &'static str,
 }
 
 impl From<InstanceLockError> for InstallError {

@@ -15,9 +15,9 @@ use crate::displaced;
 use crate::error::InstallError;
 use crate::journal::{Action, Journal};
 use crate::places::{ENVIRONMENT, Folders, PlaceArgs, Places, folder};
-use crate::plugins::{DisplaceArgs, PLUGINS, Programs};
-use crate::put::{Content, Folder, drafts};
-use environment::{Environment, EnvironmentArgs, Word};
+use crate::plugins::{self, DisplaceArgs, PLUGINS};
+use crate::put::{self, PROGRAM, READABLE, drafts};
+use environment::{Environment, EnvironmentArgs, word};
 
 /// The programs that are not plugins.
 const PROGRAMS: [&str; 2] = [unit::AGENT, "tweed-install"];
@@ -29,8 +29,6 @@ const ENVIRONMENT_NAME: &str = "agent.env";
 const NODES: &str = "nodes.yaml";
 const NODES_PATH: &str = "/etc/tweed/nodes.yaml";
 const NODES_TEXT: &str = include_str!("../systemd/nodes.yaml");
-/// Mode of files that everybody may read.
-const READABLE: u32 = 0o644;
 /// Cures where a file system is read-only.
 const ELSEWHERE_PLUGINS: &str = "mount it writable, or give another folder with --cni-bin-dir";
 const ELSEWHERE_PROGRAMS: &str = "mount it writable, or give another folder with --program-dir";
@@ -65,35 +63,33 @@ pub struct HostArgs {
 /// journal.
 pub fn run(asked: &HostArgs, journal: &mut Journal<'_>) -> Result<(), InstallError> {
     let places = asked.places.resolve()?;
-    let folders = asked.places.folders()?;
-    check_folders(asked)?;
-    let environment_path = places.on_host(ENVIRONMENT);
-    let found = regular_file::read_text(&environment_path, limits::HOST_CONFIG);
-    let found = InstallError::if_exists("read", &environment_path, found)?;
-    let environment = Environment::of(found.as_deref().unwrap_or(environment::EXAMPLE))
-        .with(&asked.environment, &folders)
-        .map_err(InstallError::Flag)?;
+    let folders = &places.folders;
+    check_folders(asked, folders)?;
+    let found = places.environment.as_deref();
+    let environment = Environment::of(found.unwrap_or(environment::EXAMPLE));
+    let environment = environment.with(&asked.environment, folders);
     let source = match &asked.source {
         Some(source) => source.clone(),
         None => own_folder()?,
     };
-    let names = [PLUGINS, PROGRAMS].concat();
     let cure = "build it with `cargo build --release`, or name its folder with --source";
-    let programs = Programs::read(&source, &names, cure)?;
+    let plugins = plugins::read(&source, PLUGINS, cure)?;
+    let programs = plugins::read(&source, PROGRAMS, cure)?;
     let found_unit = found_unit(&places)?;
     let program_dir = match (&asked.program_dir, &found_unit) {
         (Some(given), _) => given.clone(),
         (None, Some(unit)) => unit::program_dir(unit).unwrap_or(PROGRAM_DIR.into()),
         (None, None) => PROGRAM_DIR.into(),
     };
-    programs.install(&PLUGINS, &places.cni_bin_dir, ELSEWHERE_PLUGINS, journal);
+    let bin_dir = &places.cni_bin_dir;
+    put::install(bin_dir, &plugins, PROGRAM, ELSEWHERE_PLUGINS, journal);
     let target = places.on_host(&program_dir);
-    programs.install(&PROGRAMS, &target, ELSEWHERE_PROGRAMS, journal);
-    make_folders(&folders, &places, journal);
+    put::install(&target, &programs, PROGRAM, ELSEWHERE_PROGRAMS, journal);
+    make_folders(&places, journal);
     // Changes of the unit belong in a drop-in (systemctl edit): it is replaced.
-    let unit = unit::render(&program_dir, &folders);
+    let unit = unit::render(&program_dir, folders);
     write(&places.on_host(UNIT_DIR), UNIT, &unit, journal);
-    write_environment(&places, found.as_deref(), &environment, journal);
+    write_environment(&places, &environment, journal);
     let nodes = environment.nodes().unwrap_or(NODES_PATH);
     if nodes == NODES_PATH && !places.on_host(NODES_PATH).exists() {
         write(&places.on_host(CONFIG_DIR), NODES, NODES_TEXT, journal);
@@ -114,13 +110,17 @@ pub fn run(asked: &HostArgs, journal: &mut Journal<'_>) -> Result<(), InstallErr
 
 /// The agent would not see a folder that the unit hides, and systemd would read some paths
 /// otherwise.
-fn check_folders(asked: &HostArgs) -> Result<(), InstallError> {
-    let program_dir = asked.program_dir.as_deref();
-    let program_dir = program_dir.map(|path| ("--program-dir", path));
-    for (flag, path) in asked.places.given().chain(program_dir) {
+fn check_folders(asked: &HostArgs, folders: &Folders) -> Result<(), InstallError> {
+    let folders = [
+        ("--cni-conf-dir", Some(&folders.cni_conf_dir)),
+        ("--cni-bin-dir", Some(&folders.cni_bin_dir)),
+        ("--run-dir", Some(&folders.run_dir)),
+        ("--program-dir", asked.program_dir.as_ref()),
+    ];
+    for (flag, path) in folders {
+        let Some(path) = path else { continue };
         let text = path.display().to_string();
-        let why = text.parse::<Word>().map_err(|error| error.to_string());
-        if let Some(why) = why.err().or_else(|| unit::hides(path)) {
+        if let Some(why) = word(&text).err().or_else(|| unit::hides(path)) {
             return Err(InstallError::Flag(format!("{flag} {text}: {why}")));
         }
     }
@@ -129,17 +129,17 @@ fn check_folders(asked: &HostArgs) -> Result<(), InstallError> {
 
 /// Makes the folders that have to exist when the unit starts. In place of the default ones
 /// systemd makes them, and what is below /run.
-fn make_folders(folders: &Folders, places: &Places, journal: &mut Journal<'_>) {
-    let default = Folders::default();
-    for (own, default, path) in [
-        (&folders.run_dir, &default.run_dir, &places.run_dir),
+fn make_folders(places: &Places, journal: &mut Journal<'_>) {
+    let (own, default) = (&places.folders, Folders::default());
+    let is_default = [
+        (own.run_dir == default.run_dir, &places.run_dir),
         (
-            &folders.cni_conf_dir,
-            &default.cni_conf_dir,
+            own.cni_conf_dir == default.cni_conf_dir,
             &places.cni_conf_dir,
         ),
-    ] {
-        if own != default && !path.exists() {
+    ];
+    for (is_default, path) in is_default {
+        if !is_default && !path.exists() {
             journal.act(Action::MAKE, path.display(), || {
                 fs::create_dir_all(path).map_err(InstallError::file("create the folder", path))
             });
@@ -149,27 +149,19 @@ fn make_folders(folders: &Folders, places: &Places, journal: &mut Journal<'_>) {
 
 /// Writes the agent's flags. A file that a person has edited has to say already what the
 /// flags do.
-fn write_environment(
-    places: &Places,
-    found: Option<&str>,
-    environment: &Environment,
-    journal: &mut Journal<'_>,
-) {
+fn write_environment(places: &Places, environment: &Environment, journal: &mut Journal<'_>) {
+    let found = places.environment.as_deref();
+    let Some(found) = found.filter(|text| is_edited(text)) else {
+        let folder = places.on_host(CONFIG_DIR);
+        return write(&folder, ENVIRONMENT_NAME, &environment.render(), journal);
+    };
     let path = places.on_host(ENVIRONMENT);
-    if let Some(found) = found.filter(|text| is_edited(text)) {
-        let lacking = environment.lacking_in(&Environment::of(found));
-        return match lacking.is_empty() {
-            true => journal.kept(path.display(), "it was edited, and says what the flags do"),
-            false => journal.failed(&InstallError::Edited { path, lacking }),
-        };
+    let lacking = environment.lacking_in(&Environment::of(found));
+    if lacking.is_empty() {
+        journal.kept(path.display(), "it was edited, and says what the flags do");
+    } else {
+        journal.failed(&InstallError::Edited { path, lacking });
     }
-    let text = environment.render();
-    write(
-        &places.on_host(CONFIG_DIR),
-        ENVIRONMENT_NAME,
-        &text,
-        journal,
-    );
 }
 
 /// Whether a person has changed the file of the agent's flags.
@@ -189,12 +181,12 @@ fn next(places: &Places, nodes: &str, had_unit: bool) -> String {
     let listed = regular_file::read_text(&places.on_host(nodes), limits::NODES);
     let is_listed = listed.is_ok_and(|text| text != NODES_TEXT);
     let command = format!("systemctl daemon-reload && {command}");
-    match is_listed || is_enabled {
-        true => format!("next: {command}"),
-        false => format!(
-            "next: write all nodes into {nodes}, the same on each of them, and then run\n  {command}"
-        ),
+    if is_listed || is_enabled {
+        return format!("next: {command}");
     }
+    format!(
+        "next: write all nodes into {nodes}, the same on each of them, and then run\n  {command}"
+    )
 }
 
 /// The link that `systemctl enable` makes.
@@ -206,11 +198,8 @@ fn wanted(places: &Places) -> PathBuf {
 /// The unit that is installed.
 fn found_unit(places: &Places) -> Result<Option<String>, InstallError> {
     let path = places.on_host(UNIT_DIR).join(UNIT);
-    InstallError::if_exists(
-        "read",
-        &path,
-        regular_file::read_text(&path, limits::HOST_CONFIG),
-    )
+    let unit = regular_file::read_text(&path, limits::HOST_CONFIG);
+    InstallError::if_exists("read", &path, unit)
 }
 
 fn own_folder() -> Result<PathBuf, InstallError> {
@@ -221,21 +210,13 @@ fn own_folder() -> Result<PathBuf, InstallError> {
 
 /// Writes a text file. An existing file that differs is replaced.
 fn write(target: &Path, name: &str, text: &str, journal: &mut Journal<'_>) {
-    let content = Content::Text(text);
-    let path = target.join(name);
-    let outcome = Folder::open(target).and_then(|folder| {
-        let digest = content.digest()?;
-        Ok((folder.holds(name, digest, READABLE)?, folder, digest))
-    });
-    match outcome {
-        Ok((true, ..)) => journal.kept(path.display(), "it has this content already"),
-        Ok((false, folder, digest)) => {
-            journal.act(Action::INSTALL, path.display(), || {
-                folder.put(name, content, digest, READABLE)
-            });
-        }
-        Err(error) => journal.failed(&error),
-    }
+    put::install(
+        target,
+        &[(name, text)],
+        READABLE,
+        "mount it writable",
+        journal,
+    );
 }
 
 /// A file that uninstall may remove.
@@ -254,23 +235,16 @@ pub struct Installed {
 pub fn installed(places: &Places) -> Result<Vec<Installed>, InstallError> {
     let units = places.on_host(UNIT_DIR);
     let of_unit = found_unit(places)?.and_then(|unit| unit::program_dir(&unit));
-    let default = Path::new(PROGRAM_DIR).to_owned();
     // An earlier installation may have had the default folder.
-    let mut programs = vec![places.on_host(&default)];
-    programs.extend(
-        of_unit
-            .filter(|of_unit| *of_unit != default)
-            .map(|of_unit| places.on_host(&of_unit)),
-    );
+    let mut programs = vec![PathBuf::from(PROGRAM_DIR)];
+    programs.extend(of_unit.filter(|of_unit| *of_unit != Path::new(PROGRAM_DIR)));
+    let programs: Vec<PathBuf> = programs.iter().map(|path| places.on_host(path)).collect();
     // By `systemctl enable`; a symbolic link to the unit.
     let mut files = vec![wanted(places), units.join(UNIT)];
-    files.extend(
-        programs
-            .iter()
-            .flat_map(|folder| PROGRAMS.map(|name| folder.join(name))),
-    );
+    let in_folder = |folder: &PathBuf| PROGRAMS.map(|name| folder.join(name));
+    files.extend(programs.iter().flat_map(in_folder));
     files.retain(|path| fs::symlink_metadata(path).is_ok());
-    let config = places.on_host(CONFIG_DIR);
+    let config = config_dir(places);
     for folder in programs.iter().chain([&units, &config]) {
         files.extend(drafts(folder)?);
     }
@@ -279,15 +253,14 @@ pub fn installed(places: &Places) -> Result<Vec<Installed>, InstallError> {
         edited: false,
     };
     let mut installed: Vec<Installed> = files.into_iter().map(unedited).collect();
-    let is_nodes_edited: fn(&str) -> bool = |text| text != NODES_TEXT;
-    for (name, is_edited) in [
-        (ENVIRONMENT_NAME, is_edited as fn(&str) -> bool),
-        (NODES, is_nodes_edited),
-    ] {
+    for name in [ENVIRONMENT_NAME, NODES] {
         let path = config.join(name);
         let text = regular_file::read_text(&path, limits::NODES);
         let text = InstallError::if_exists("read", &path, text)?;
-        let edited = text.map(|text| is_edited(&text));
+        let edited = text.map(|text| match name {
+            NODES => text != NODES_TEXT,
+            _ => is_edited(&text),
+        });
         installed.extend(edited.map(|edited| Installed { path, edited }));
     }
     Ok(installed)

@@ -14,7 +14,6 @@
 
 pub mod check;
 pub mod cli;
-pub mod digest;
 pub mod displaced;
 mod environment_file;
 pub mod error;

@@ -77,12 +77,6 @@ impl Default for Folders {
     }
 }
 
-/// The agent's environment file. Without one its text is empty.
-pub(crate) struct Environment {
-    pub path: PathBuf,
-    pub text: String,
-}
-
 /// The folders, resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
@@ -96,6 +90,10 @@ pub struct Places {
     pub sysctl_dir: PathBuf,
     /// The boot ID.
     pub boot_id_file: PathBuf,
+    /// The first three as the agent sees them.
+    pub folders: Folders,
+    /// The text of the agent's environment file, if there is one.
+    pub(crate) environment: Option<String>,
     root: PathBuf,
 }
 
@@ -105,61 +103,30 @@ impl PlaceArgs {
     /// # Errors
     /// The agent's environment file is there and cannot be read.
     pub fn resolve(&self) -> Result<Places, InstallError> {
-        let folders = self.folders()?;
+        let path = below(&self.root, Path::new(ENVIRONMENT));
+        let environment = regular_file::read_text(&path, limits::HOST_CONFIG);
+        let environment = InstallError::if_exists("read", &path, environment)?;
+        let text = environment.as_deref().unwrap_or_default();
+        let pick = |given: &Option<PathBuf>, variable, default: PathBuf| {
+            let of_agent = || folder(environment_file::value(text, variable)?).ok();
+            given.clone().or_else(of_agent).unwrap_or(default)
+        };
+        let default = Folders::default();
+        let folders = Folders {
+            cni_conf_dir: pick(&self.cni_conf_dir, CNI_CONF_DIR, default.cni_conf_dir),
+            cni_bin_dir: pick(&self.cni_bin_dir, CNI_BIN_DIR, default.cni_bin_dir),
+            run_dir: pick(&self.run_dir, RUN_DIR, default.run_dir),
+        };
         Ok(Places {
             cni_conf_dir: below(&self.root, &folders.cni_conf_dir),
             cni_bin_dir: below(&self.root, &folders.cni_bin_dir),
             run_dir: below(&self.root, &folders.run_dir),
             sysctl_dir: self.sysctl_dir.clone(),
             boot_id_file: self.boot_id_file.clone(),
+            folders,
+            environment,
             root: self.root.clone(),
         })
-    }
-
-    /// The folders that the agent has too, as it sees them.
-    ///
-    /// # Errors
-    /// As [`Self::resolve`].
-    pub fn folders(&self) -> Result<Folders, InstallError> {
-        let Environment { text, .. } = self.environment()?;
-        let pick = |given: &Option<PathBuf>, variable, default: PathBuf| {
-            let of_agent = || folder(environment_file::value(&text, variable)?).ok();
-            given.clone().or_else(of_agent).unwrap_or(default)
-        };
-        let default = Folders::default();
-        Ok(Folders {
-            cni_conf_dir: pick(&self.cni_conf_dir, CNI_CONF_DIR, default.cni_conf_dir),
-            cni_bin_dir: pick(&self.cni_bin_dir, CNI_BIN_DIR, default.cni_bin_dir),
-            run_dir: pick(&self.run_dir, RUN_DIR, default.run_dir),
-        })
-    }
-
-    /// The agent's environment file.
-    ///
-    /// # Errors
-    /// As [`Self::resolve`].
-    pub(crate) fn environment(&self) -> Result<Environment, InstallError> {
-        let path = below(&self.root, Path::new(ENVIRONMENT));
-        let text = InstallError::if_exists(
-            "read",
-            &path,
-            regular_file::read_text(&path, limits::HOST_CONFIG),
-        )?;
-        Ok(Environment {
-            text: text.unwrap_or_default(),
-            path,
-        })
-    }
-
-    /// The folders that flags name, each with its flag.
-    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, &Path)> {
-        let all = [
-            ("--cni-conf-dir", &self.cni_conf_dir),
-            ("--cni-bin-dir", &self.cni_bin_dir),
-            ("--run-dir", &self.run_dir),
-        ];
-        all.into_iter()
-            .filter_map(|(flag, path)| Some((flag, path.as_deref()?)))
     }
 }
 
@@ -167,15 +134,15 @@ impl Places {
     /// The default folders below a root.
     #[cfg(test)]
     pub(crate) fn below(root: &Path) -> Self {
-        let folders = Folders::default();
-        Self {
-            cni_conf_dir: below(root, &folders.cni_conf_dir),
-            cni_bin_dir: below(root, &folders.cni_bin_dir),
-            run_dir: below(root, &folders.run_dir),
+        let args = PlaceArgs {
+            cni_conf_dir: None,
+            cni_bin_dir: None,
+            run_dir: None,
             sysctl_dir: DEFAULT_SYSCTL_DIR.into(),
             boot_id_file: DEFAULT_BOOT_ID_FILE.into(),
             root: root.to_owned(),
-        }
+        };
+        args.resolve().unwrap()
     }
 
     /// `path` of the machine, below the root.
@@ -235,13 +202,13 @@ mod tests {
         fs::write(&path, text).unwrap();
         let line = ["x", "--cni-bin-dir", "/flag/bin", "--root"];
         let line = line.map(Path::new).into_iter().chain([root.path()]);
-        let folders = Line::try_parse_from(line).unwrap().places.folders();
+        let places = Line::try_parse_from(line).unwrap().places.resolve();
         let expected = Folders {
             cni_bin_dir: "/flag/bin".into(),
             run_dir: "/srv/run".into(),
             ..Folders::default()
         };
-        assert_eq!(folders.unwrap(), expected);
+        assert_eq!(places.unwrap().folders, expected);
     }
 
     #[test]

@@ -8,17 +8,13 @@ use clap::{Args, builder::BoolishValueParser};
 
 use tweed_core::{limits, regular_file};
 
-use crate::digest::Digest;
-use crate::displaced;
-use crate::error::{InstallError, Mismatch};
-use crate::journal::{Action, Journal};
+use crate::journal::Journal;
 use crate::places::{PlaceArgs, folder};
-use crate::put::{Content, Folder, digest_of};
+use crate::put::{self, PROGRAM};
+use crate::{displaced, error::InstallError};
 
 /// The plugins, by their file names.
 pub const PLUGINS: [&str; 2] = ["tweed", "tweed-ipam"];
-/// Mode of programs.
-pub const PROGRAM: u32 = 0o755;
 
 /// Cure where a file system is read-only.
 const ELSEWHERE: &str = "mount it writable (in a pod: without readOnly), or give another folder \
@@ -65,8 +61,8 @@ pub fn run(asked: &PluginsArgs, journal: &mut Journal<'_>) -> Result<(), Install
         });
     }
     let cure = "the image of tweed has it; give its folder with --source";
-    let programs = Programs::read(&asked.source, &PLUGINS, cure)?;
-    programs.install(&PLUGINS, &places.cni_bin_dir, ELSEWHERE, journal);
+    let plugins = read(&asked.source, PLUGINS, cure)?;
+    put::install(&places.cni_bin_dir, &plugins, PROGRAM, ELSEWHERE, journal);
     // If a plugin is missing, the other network is better than none.
     if asked.displace.displace_cni && journal.failures() == 0 {
         displaced::displace(conf_dir, journal);
@@ -74,89 +70,45 @@ pub fn run(asked: &PluginsArgs, journal: &mut Journal<'_>) -> Result<(), Install
     Ok(())
 }
 
-/// Programs to install, each with its expected checksum.
-#[derive(Debug)]
-pub struct Programs {
-    source: PathBuf,
-    digests: BTreeMap<&'static str, Digest>,
-}
-
-impl Programs {
-    /// Reads `names` in `source`. `cure` says where to get a missing one.
-    ///
-    /// # Errors
-    /// One is missing, or does not match the list of checksums.
-    pub fn read(
-        source: &Path,
-        names: &[&'static str],
-        cure: &'static str,
-    ) -> Result<Self, InstallError> {
-        let list = source.join(CHECKSUMS);
-        let listed = read_checksums(&list)?;
-        let mut digests = BTreeMap::new();
-        for name in names {
-            let path = source.join(name);
-            if !path.is_file() {
-                return Err(InstallError::Missing { path, cure });
-            }
-            let found = digest_of(&path)?;
-            if let Some(listed) = &listed {
-                let expected = *listed.get(*name).ok_or_else(|| InstallError::Content {
-                    path: list.clone(),
-                    why: format!("it does not name {name}"),
-                })?;
-                if expected != found {
-                    let mismatch = Box::new(Mismatch {
-                        found,
-                        expected,
-                        list,
-                        cure: "download the image or the release again",
-                    });
-                    return Err(InstallError::Checksum { path, mismatch });
-                }
-            }
-            digests.insert(*name, found);
-        }
-        Ok(Self {
-            source: source.to_owned(),
-            digests,
-        })
-    }
-
-    /// Installs `names` of these in a folder. `elsewhere` is the cure if that is on a
-    /// read-only file system.
-    pub fn install(
-        &self,
-        names: &[&str],
-        target: &Path,
-        elsewhere: &'static str,
-        journal: &mut Journal<'_>,
-    ) {
-        let folder = Folder::open(target).map_err(|error| error.or_elsewhere(elsewhere));
-        let Some(folder) = journal.checked(folder) else {
-            return;
+/// Reads the programs `names` in `source`. `cure` says where to get a missing one.
+///
+/// # Errors
+/// One is missing, or does not match the list of checksums.
+pub fn read<const N: usize>(
+    source: &Path,
+    names: [&'static str; N],
+    cure: &'static str,
+) -> Result<Vec<(&'static str, Vec<u8>)>, InstallError> {
+    let list = source.join(CHECKSUMS);
+    let listed = read_checksums(&list)?;
+    let read = |name| {
+        let path = source.join(name);
+        let program = regular_file::read(&path, u64::MAX);
+        let Some(program) = InstallError::if_exists("read", &path, program)? else {
+            return Err(InstallError::Missing { path, cure });
         };
-        let wanted = self.digests.iter().filter(|(name, _)| names.contains(name));
-        for (name, digest) in wanted {
-            let path = folder.join(name);
-            match folder.holds(name, *digest, PROGRAM) {
-                Ok(true) => journal.kept(path.display(), "it is this version already"),
-                // One that cannot be read is replaced, too.
-                Ok(false) | Err(_) => {
-                    let object = format!("{} (SHA-256 {digest})", path.display());
-                    let source = self.source.join(name);
-                    journal.act(Action::INSTALL, object, || {
-                        let put = folder.put(name, Content::Of(&source), *digest, PROGRAM);
-                        put.map_err(|error| error.or_elsewhere(elsewhere))
-                    });
-                }
+        if let Some(listed) = &listed {
+            let expected = listed.get(name).ok_or_else(|| InstallError::Content {
+                path: list.clone(),
+                why: format!("it does not name {name}"),
+            })?;
+            let found = put::sha256(&program);
+            if found != *expected {
+                return Err(InstallError::Checksum {
+                    path,
+                    found,
+                    expected: expected.clone(),
+                    list: list.clone(),
+                });
             }
         }
-    }
+        Ok((name, program))
+    };
+    names.into_iter().map(read).collect()
 }
 
 /// The checksums by file name; none where there is no list.
-fn read_checksums(list: &Path) -> Result<Option<BTreeMap<String, Digest>>, InstallError> {
+fn read_checksums(list: &Path) -> Result<Option<BTreeMap<String, String>>, InstallError> {
     let text = InstallError::if_exists(
         "read",
         list,
@@ -165,9 +117,10 @@ fn read_checksums(list: &Path) -> Result<Option<BTreeMap<String, Digest>>, Insta
     let Some(text) = text else { return Ok(None) };
     let read = |line: &str| {
         let (digest, name) = line.split_once(' ')?;
+        let is_digest = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
         // A star stands for a file that was read as binary.
         let name = name.trim_start_matches([' ', '*']);
-        Some((name.to_owned(), Digest::parse(digest)?))
+        is_digest.then(|| (name.to_owned(), digest.to_ascii_lowercase()))
     };
     let lines = text.lines().filter(|line| !line.is_empty());
     let digests = lines.map(|line| {

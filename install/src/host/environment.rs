@@ -1,15 +1,13 @@
 //! `/etc/tweed/agent.env`: the shipped example, with the given values filled in.
 
-use std::fmt::Write as _;
 use std::path::Path;
-use std::str::FromStr;
 
 use clap::Args;
 use tweed_core::paths::{DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR};
 
 use super::unit;
 use crate::environment_file::value;
-use crate::places::{CNI_BIN_DIR, CNI_CONF_DIR, Folders, RUN_DIR};
+use crate::places::{CNI_BIN_DIR, CNI_CONF_DIR, Folders, RUN_DIR, folder};
 
 pub(super) const EXAMPLE: &str = include_str!("../../systemd/agent.env");
 /// The variables, in the order of the file.
@@ -26,44 +24,27 @@ const LINES: [(&str, &str); 2] = [
 /// A value that systemd reads literally from an environment file: no blank, no
 /// quote, nothing that needs quoting. Whether it is a valid node name is checked
 /// by the agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word(String);
-
-/// A value that would need quoting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not allowed in an environment file; allowed are letters, digits and _ - . : / @ +")]
-pub struct NotAWord;
-
-impl Word {
-    /// The value.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for Word {
-    type Err = NotAWord;
-
-    fn from_str(text: &str) -> Result<Self, NotAWord> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:/@+".contains(c);
-        if !text.is_empty() && text.chars().all(plain) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(NotAWord)
-        }
+///
+/// # Errors
+/// What is allowed.
+pub(super) fn word(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:/@+".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err(
+            "not allowed in an environment file; allowed are letters, digits and _ - . : / @ +"
+                .to_owned(),
+        )
     }
 }
 
 /// The path of a file that the agent reads: absolute, and one that the unit does not hide.
-fn nodes(text: &str) -> Result<Word, String> {
-    let word: Word = text.parse().map_err(|error: NotAWord| error.to_string())?;
-    if !text.starts_with('/') {
-        return Err("not an absolute path".to_owned());
-    }
-    match unit::hides(Path::new(text)) {
+fn nodes(text: &str) -> Result<String, String> {
+    let path = folder(text)?;
+    match unit::hides(&path) {
         Some(why) => Err(why),
-        None => Ok(word),
+        None => word(text),
     }
 }
 
@@ -71,18 +52,18 @@ fn nodes(text: &str) -> Result<Word, String> {
 #[derive(Debug, Clone, Args)]
 pub struct EnvironmentArgs {
     /// Name of this machine's Node; if not given, the host name in lower case
-    #[arg(long, env = NODE_NAME, value_name = "NAME")]
-    node_name: Option<Word>,
+    #[arg(long, env = NODE_NAME, value_name = "NAME", value_parser = word)]
+    node_name: Option<String>,
 
     /// File of Node manifests; if not given, /etc/tweed/nodes.yaml, which is
     /// created as an example if it does not exist
     #[arg(long, env = NODES, value_name = "FILE", value_parser = nodes)]
-    nodes: Option<Word>,
+    nodes: Option<String>,
 }
 
 /// What the file says of these variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Environment([Option<Word>; 5]);
+pub struct Environment([Option<String>; 5]);
 
 impl Environment {
     /// The values in a file. A folder that is the default is none.
@@ -90,31 +71,24 @@ impl Environment {
     pub fn of(text: &str) -> Self {
         let is_default = |value: &&str| DEFAULT_FOLDERS.contains(value);
         let given = |variable| value(text, variable).filter(|value| !is_default(value));
-        Self(VARIABLES.map(|variable| given(variable)?.parse().ok()))
+        Self(VARIABLES.map(|variable| word(given(variable)?).ok()))
     }
 
     /// The same with what is given by flags, and with these folders.
-    ///
-    /// # Errors
-    /// The folder that systemd would read otherwise.
-    pub fn with(self, asked: &EnvironmentArgs, folders: &Folders) -> Result<Self, String> {
+    #[must_use]
+    pub fn with(self, asked: &EnvironmentArgs, folders: &Folders) -> Self {
         let Self([nodes, node_name, ..]) = self;
         let default = Folders::default();
         let other = |folder: &Path, default: &Path| {
-            if folder == default {
-                return Ok(None);
-            }
-            let text = folder.display().to_string();
-            let word = text.parse().map_err(|error| format!("{text}: {error}"));
-            word.map(Some)
+            (folder != default).then(|| folder.display().to_string())
         };
-        Ok(Self([
+        Self([
             asked.nodes.clone().or(nodes),
             asked.node_name.clone().or(node_name),
-            other(&folders.cni_conf_dir, &default.cni_conf_dir)?,
-            other(&folders.cni_bin_dir, &default.cni_bin_dir)?,
-            other(&folders.run_dir, &default.run_dir)?,
-        ]))
+            other(&folders.cni_conf_dir, &default.cni_conf_dir),
+            other(&folders.cni_bin_dir, &default.cni_bin_dir),
+            other(&folders.run_dir, &default.run_dir),
+        ])
     }
 
     /// The content of the file.
@@ -122,7 +96,7 @@ impl Environment {
     pub fn render(&self) -> String {
         let mut text = EXAMPLE.to_owned();
         for (variable, value) in VARIABLES.iter().zip(&self.0) {
-            let Some(Word(value)) = value else { continue };
+            let Some(value) = value else { continue };
             let line = format!("{variable}={value}");
             match LINES.iter().find(|(name, _)| name == variable) {
                 Some((_, example)) => text = text.replace(example, &line),
@@ -135,24 +109,19 @@ impl Environment {
     /// The file of Nodes.
     #[must_use]
     pub fn nodes(&self) -> Option<&str> {
-        self.0[0].as_ref().map(Word::as_str)
+        self.0[0].as_deref()
     }
 
     /// The lines that `other` has to get so that it says the same; empty if it does.
     #[must_use]
     pub fn lacking_in(&self, other: &Self) -> String {
-        let mut lines = String::new();
-        for ((variable, own), other) in VARIABLES.iter().zip(&self.0).zip(&other.0) {
-            if own == other {
-                continue;
-            }
-            let apart = if lines.is_empty() { "" } else { ", " };
-            let _ = match own {
-                Some(Word(value)) => write!(lines, "{apart}{variable}={value}"),
-                None => write!(lines, "{apart}no line {variable}="),
-            };
-        }
-        lines
+        let values = VARIABLES.iter().zip(&self.0).zip(&other.0);
+        let differing = values.filter(|((_, own), other)| own != other);
+        let lines = differing.map(|((variable, own), _)| match own {
+            Some(value) => format!("{variable}={value}"),
+            None => format!("no line {variable}="),
+        });
+        lines.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -162,8 +131,8 @@ mod tests {
 
     fn asked(node_name: &str, nodes: &str) -> EnvironmentArgs {
         EnvironmentArgs {
-            node_name: Some(node_name.parse().unwrap()),
-            nodes: Some(nodes.parse().unwrap()),
+            node_name: Some(node_name.to_owned()),
+            nodes: Some(nodes.to_owned()),
         }
     }
 
@@ -186,7 +155,7 @@ mod tests {
     #[test]
     fn what_is_filled_in_is_read_back() {
         let asked = asked("alpha-1.example", "/srv/nodes.yaml");
-        let environment = Environment::of(EXAMPLE).with(&asked, &folders()).unwrap();
+        let environment = Environment::of(EXAMPLE).with(&asked, &folders());
         let text = environment.render();
         assert!(
             text.contains("\nTWEED_NODE_NAME=alpha-1.example\n"),
@@ -205,9 +174,8 @@ mod tests {
             node_name: None,
             nodes: None,
         };
-        let first = first.unwrap();
-        assert_eq!(first.clone().with(&none, &folders()), Ok(first.clone()));
-        let back = first.clone().with(&none, &Folders::default()).unwrap();
+        assert_eq!(first.clone().with(&none, &folders()), first);
+        let back = first.clone().with(&none, &Folders::default());
         assert_eq!(back.nodes(), Some("/srv/a"));
         assert_eq!(back.lacking_in(&first), "no line TWEED_RUN_DIR=");
         assert_eq!(first.lacking_in(&back), "TWEED_RUN_DIR=/srv/tweed");
@@ -223,14 +191,8 @@ mod tests {
     #[test]
     fn what_systemd_would_read_otherwise_is_refused() {
         for text in ["", "a b", "a\nTWEED_MTU=1", "\"a\"", "a#b", "$a"] {
-            assert_eq!(Word::from_str(text), Err(NotAWord), "{text:?}");
+            assert!(word(text).is_err(), "{text:?}");
         }
-        let spaced = Folders {
-            run_dir: "/srv/a b".into(),
-            ..Folders::default()
-        };
-        let refused = Environment::of(EXAMPLE).with(&asked("a", "/b"), &spaced);
-        assert!(refused.unwrap_err().starts_with("/srv/a b: not allowed"));
     }
 
     #[test]
@@ -238,9 +200,6 @@ mod tests {
         for text in ["nodes.yaml", "/root/nodes.yaml", "/tmp/x/nodes.yaml"] {
             assert!(nodes(text).is_err(), "{text}");
         }
-        assert_eq!(
-            nodes("/srv/nodes.yaml").unwrap().as_str(),
-            "/srv/nodes.yaml"
-        );
+        assert_eq!(nodes("/srv/nodes.yaml").unwrap(), "/srv/nodes.yaml");
     }
 }
