@@ -4,6 +4,7 @@ use std::{fs, io, path::Path};
 
 use tweed_core::agent_socket::path::AGENT_SOCKET;
 use tweed_core::agent_state::POLICY_FILE;
+use tweed_core::atomic_file::{DRAFT_PREFIX, DRAFT_SUFFIX};
 use tweed_core::paths::{AGENT_LOCK, CONFLIST, NODES_KEPT};
 use tweed_core::{leaving, sysctl::FOUND};
 
@@ -26,29 +27,26 @@ const STATE: [&str; 8] = [
     AGENT_SOCKET,
     POLICY_FILE,
     NODES_KEPT,
-    "nft-skeleton",
+    BASELINE,
     leaving::LOCK_FILE,
 ];
-/// Prefixes of drafts that are left when the agent is killed, of this version and
-/// of older ones.
-const STATE_DRAFTS: [&str; 2] = [".tmp", ".tweed-"];
+
+/// How the names begin of the files with which the agent compares its tables.
+const BASELINE: &str = "nft-skeleton";
 
 /// Whether there is any file of tweed in the folders.
 pub(super) fn any(places: &Places) -> bool {
-    let plugins = PLUGINS.iter().map(|name| places.cni_bin_dir.join(name));
-    let state = STATE.iter().map(|name| places.run_dir.join(name));
-    let conflist = [places.cni_conf_dir.join(CONFLIST)];
-    conflist
-        .into_iter()
-        .chain(plugins)
-        .chain(state)
-        .any(|path| path.exists())
+    let has = |folder: &Path, names: &[&str]| names.iter().any(|name| folder.join(name).exists());
+    has(&places.cni_conf_dir, &[CONFLIST])
+        || has(&places.cni_bin_dir, &PLUGINS)
+        || has(&places.run_dir, &STATE)
 }
 
 /// Removes the network's config and its drafts.
-pub(super) fn remove_conflist(conf_dir: &Path, conflist: &str, journal: &mut Journal<'_>) {
-    let is_ours =
-        |name: &str| name == conflist || (name.starts_with(".tweed-") && name.ends_with(".new"));
+pub(super) fn remove_conflist(conf_dir: &Path, journal: &mut Journal<'_>) {
+    let is_ours = |name: &str| {
+        name == CONFLIST || (name.starts_with(DRAFT_PREFIX) && name.ends_with(DRAFT_SUFFIX))
+    };
     let names = journal.checked(names(conf_dir)).unwrap_or_default();
     for name in names.iter().filter(|name| is_ours(name)) {
         remove(&conf_dir.join(name), journal);
@@ -105,8 +103,10 @@ pub(super) fn remove_run_dir(run_dir: &Path, values: Values, journal: &mut Journ
     let Some(names) = journal.checked(names(run_dir)) else {
         return;
     };
+    // Drafts are left when the agent is killed.
     let is_ours = |name: &str| {
-        STATE.contains(&name) || STATE_DRAFTS.iter().any(|draft| name.starts_with(draft))
+        let prefixes = [DRAFT_PREFIX, BASELINE];
+        STATE.contains(&name) || prefixes.iter().any(|prefix| name.starts_with(prefix))
     };
     for name in names.iter().filter(|name| is_ours(name)) {
         remove(&run_dir.join(name), journal);

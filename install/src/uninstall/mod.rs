@@ -102,7 +102,7 @@ fn remove_conflist(
     }
     let path = places.cni_conf_dir.join(CONFLIST);
     let text = regular_file::read(&path, limits::CNI_CONFIG).ok();
-    files::remove_conflist(&places.cni_conf_dir, CONFLIST, journal);
+    files::remove_conflist(&places.cni_conf_dir, journal);
     if journal.is_rehearsal() {
         return Ok(());
     }
@@ -122,24 +122,14 @@ fn remove_conflist(
 mod tests {
     use std::cell::Cell;
 
-    use clap::Parser as _;
-
     use std::fs;
 
     use super::*;
 
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        asked: UninstallArgs,
-    }
-
     #[test]
     fn a_pod_that_starts_while_its_config_is_removed_keeps_its_network() {
         let folder = tempfile::tempdir().unwrap();
-        let line = ["x", "--root", folder.path().to_str().unwrap()];
-        let places = Line::try_parse_from(line).unwrap().asked.places;
-        let places = places.resolve().unwrap();
+        let places = Places::below(folder.path());
         fs::create_dir_all(&places.cni_conf_dir).unwrap();
         let path = places.cni_conf_dir.join(CONFLIST);
         fs::write(&path, "{}").unwrap();

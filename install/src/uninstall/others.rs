@@ -14,31 +14,10 @@ use super::kernel;
 use crate::displaced::{SUFFIX, names};
 use crate::{error::InstallError, places::Places};
 
-/// Kinds of links by which packets of others are forwarded: of containers, virtual machines
-/// and tunnels.
-const KINDS: [&str; 22] = [
-    "bridge",
-    "geneve",
-    "gre",
-    "gretap",
-    "ip6gre",
-    "ip6gretap",
-    "ip6tnl",
-    "ipip",
-    "ipvlan",
-    "ipvtap",
-    "macvlan",
-    "macvtap",
-    "netkit",
-    "openvswitch",
-    "ppp",
-    "sit",
-    "tun",
-    "veth",
-    "vti",
-    "vxlan",
-    "wireguard",
-    "xfrm",
+/// Kinds of links that carry the machine's own packets. By those of other kinds, of
+/// containers, virtual machines and tunnels, packets of others are forwarded.
+const OWN_KINDS: [&str; 9] = [
+    "bond", "dummy", "hsr", "ifb", "macsec", "nlmon", "team", "vlan", "vrf",
 ];
 
 /// Their names: links, and CNI configs of other networks. `restore_cni` says that displaced
@@ -67,7 +46,7 @@ fn forwarding(links: &[Link], routes: &[Route]) -> Vec<String> {
     };
     let forwards = |link: &&Link| {
         let kind = link.kind.as_deref();
-        let is_kind = kind.is_some_and(|kind| KINDS.contains(&kind));
+        let is_kind = kind.is_some_and(|kind| !OWN_KINDS.contains(&kind));
         is_kind && link.up && !kernel::is_ours(link) && !is_uplink(link)
     };
     let found = links.iter().filter(forwards);

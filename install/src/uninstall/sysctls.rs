@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tweed_core::sysctl::{FORWARDING_V6, FOUND, Found, Switched, name, place, set_to, switched};
+use tweed_core::sysctl::{FORWARDING_V6, FOUND, Found, name, place, set_to, switched};
 use tweed_core::uptime::is_older_than_boot;
 use tweed_core::{limits, regular_file};
 
@@ -87,13 +87,8 @@ pub(super) fn restore(places: &Places, restore_cni: bool, journal: &mut Journal<
             );
             continue;
         }
-        let decision = match switched(one.path) {
-            Some(how) => {
-                let off = switched_off.contains(how.switch);
-                decide_switched(one.before, &one.now, how, off)
-            }
-            None => decide(one.path, one.before, &one.now),
-        };
+        let off = |switch: &str| switched_off.contains(switch);
+        let decision = decide(one.path, one.before, &one.now, off);
         let Remembered { path, place, .. } = one;
         match decision {
             Decision::Restore(OFF) if is_switch(path) && !others.is_empty() => {
@@ -159,30 +154,20 @@ fn is_switch(path: &str) -> bool {
     path.ends_with("/ip_forward") || path.ends_with("/all/forwarding")
 }
 
-/// For a sysctl that tweed has set.
-fn decide(path: &str, before: &str, now: &str) -> Decision {
-    let (Some(set), Ok(before)) = (set_to(path), before.parse::<i32>()) else {
-        return Decision::Keep(NOT_OURS);
-    };
-    match now.parse::<i32>() {
-        Ok(now) if now == before => Decision::Keep(AS_BEFORE),
-        Ok(now) if now == set => Decision::Restore(before),
-        _ => Decision::Keep(CHANGED),
-    }
-}
-
-/// For a sysctl that the kernel has changed with a switch and, if that was just
-/// switched off, has changed once more.
-fn decide_switched(before: &str, now: &str, how: Switched, switched_off: bool) -> Decision {
+/// What to do with a sysctl that tweed has set, or that the kernel has changed with a switch
+/// and, if that `is_off` by now, has changed once more.
+fn decide(path: &str, before: &str, now: &str, is_off: impl Fn(&str) -> bool) -> Decision {
     let (Ok(before), Ok(now)) = (before.parse::<i32>(), now.parse::<i32>()) else {
         return Decision::Keep(NOT_OURS);
     };
-    // An uninstall that was interrupted may have done nothing but switch it off.
-    let (by_switch, lies) = match switched_off {
-        true => (how.on, how.off),
-        false => (how.off, now),
+    let (changed_to, lies) = match (switched(path), set_to(path)) {
+        (Some(how), _) if is_off(how.switch) => (how.on, how.off),
+        // An uninstall that was interrupted may have done nothing but switch it off.
+        (Some(how), _) => (how.off, now),
+        (None, Some(set)) => (set, now),
+        (None, None) => return Decision::Keep(NOT_OURS),
     };
-    let right = if now == by_switch { before } else { now };
+    let right = if now == changed_to { before } else { now };
     match (right == lies, now == before) {
         (false, _) => Decision::Restore(right),
         (true, true) => Decision::Keep(AS_BEFORE),
@@ -227,35 +212,40 @@ mod tests {
     const FORWARD: &str = "net/ipv4/ip_forward";
 
     #[test]
-    fn only_what_still_is_as_the_agent_left_it_is_restore() {
-        assert_eq!(decide(FORWARD, "0", "1"), Decision::Restore(0));
-        assert!(matches!(decide(FORWARD, "0", "0"), Decision::Keep(_)));
-        assert!(matches!(decide(FORWARD, "0", "2"), Decision::Keep(_)));
-        assert_eq!(
-            decide("net/ipv6/conf/eth0/accept_ra", "1", "2"),
-            Decision::Restore(1)
-        );
-    }
-
-    #[test]
-    fn what_a_switch_takes_along_is_put_back_after_it() {
-        let kept = |fate| matches!(fate, Decision::Keep(_));
-        let redirects = switched("net/ipv4/conf/all/accept_redirects").unwrap();
-        let decide = |before, now, off| decide_switched(before, now, redirects, off);
-        // 0 before and since: the switch back makes it 1.
-        assert_eq!(decide("0", "0", true), Decision::Restore(0));
-        assert!(kept(decide("0", "1", true)), "somebody's");
-        // Cut off after the switch.
-        assert_eq!(decide("0", "1", false), Decision::Restore(0));
-        assert!(kept(decide("0", "0", false)));
-        let link = switched("net/ipv6/conf/eth0/forwarding").unwrap();
-        let decide = |before, now, off| decide_switched(before, now, link, off);
-        assert_eq!(decide("1", "1", true), Decision::Restore(1));
-        assert_eq!(decide("2", "1", true), Decision::Restore(2));
-        assert_eq!(decide("1", "0", false), Decision::Restore(1));
-        assert!(kept(decide("1", "0", true)), "somebody's");
-        assert_eq!(decide("1", "2", true), Decision::Restore(2), "somebody's");
-        assert!(kept(decide("x", "1", true)));
+    fn only_what_still_is_as_the_agent_or_the_kernel_left_it_is_restored() {
+        let redirects = "net/ipv4/conf/all/accept_redirects";
+        let link = "net/ipv6/conf/eth0/forwarding";
+        for (path, before, now, is_off, expected) in [
+            (FORWARD, "0", "1", false, Some(0)),
+            (FORWARD, "0", "0", false, None),
+            (FORWARD, "0", "2", false, None),
+            (FORWARD, "0; rm", "1", false, None),
+            ("net/ipv6/conf/eth0/accept_ra", "1", "2", false, Some(1)),
+            // 0 before and since: the switch back makes it 1.
+            (redirects, "0", "0", true, Some(0)),
+            // Somebody's.
+            (redirects, "0", "1", true, None),
+            // Cut off after the switch.
+            (redirects, "0", "1", false, Some(0)),
+            (redirects, "0", "0", false, None),
+            (link, "1", "1", true, Some(1)),
+            (link, "2", "1", true, Some(2)),
+            (link, "1", "0", false, Some(1)),
+            // Somebody's.
+            (link, "1", "0", true, None),
+            (link, "1", "2", true, Some(2)),
+            (link, "x", "1", true, None),
+            // A file that names others does not write them.
+            ("kernel/panic", "0", "1", false, None),
+            ("net/ipv4/tcp_ecn", "0", "1", false, None),
+            ("../etc/passwd", "0", "1", false, None),
+        ] {
+            let restored = match decide(path, before, now, |_| is_off) {
+                Decision::Restore(value) => Some(value),
+                Decision::Keep(_) => None,
+            };
+            assert_eq!(restored, expected, "{path} {before} {now} {is_off}");
+        }
     }
 
     #[test]
@@ -270,16 +260,5 @@ mod tests {
             why.ends_with("sysctl -w net.ipv6.conf.all.forwarding=0"),
             "{why}"
         );
-    }
-
-    #[test]
-    fn a_file_that_names_others_does_not_write_them() {
-        for path in ["kernel/panic", "net/ipv4/tcp_ecn", "../etc/passwd"] {
-            assert!(
-                matches!(decide(path, "0", "1"), Decision::Keep(_)),
-                "{path}"
-            );
-        }
-        assert!(matches!(decide(FORWARD, "0; rm", "1"), Decision::Keep(_)));
     }
 }

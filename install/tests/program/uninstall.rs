@@ -27,7 +27,13 @@ fn something_that_is_kept_is_not_nothing() {
 fn files_of_others_in_folders_of_tweed_stay() {
     let node = Node::new();
     let others = ["/etc/cni/net.d/20-other.conflist", "/run/tweed/mine"];
-    let own = ["/etc/cni/net.d/10-tweed.conflist", "/run/tweed/agent.json"];
+    let own = [
+        "/etc/cni/net.d/10-tweed.conflist",
+        "/run/tweed/agent.json",
+        "/run/tweed/nft-skeleton",
+        "/run/tweed/nft-skeleton-policy",
+        "/run/tweed/nft-skeleton-services",
+    ];
     for path in others.iter().chain(&own) {
         node.write(path, "{}");
     }
