@@ -13,7 +13,7 @@ use tweed_diagnosis::cni_configs;
 use tweed_ipam::ranges::IpamConfig;
 
 use super::near_miss::{self, Unknown};
-use super::{Outcome, incomplete, ok};
+use super::{Outcome, incomplete, ok, or_ok};
 use crate::displaced::{SUFFIX, names};
 
 const TWEED: &str = "tweed";
@@ -31,20 +31,13 @@ pub(super) fn find(conf_dir: &Path) -> Vec<Outcome> {
             let message = format!("{} was renamed by --displace-cni", path.display());
             findings.push(ok(message));
         } else if cni_configs::is_config(name) {
-            findings.extend(judge(
-                &path,
-                name,
-                regular_file::read(&path, limits::CNI_CONFIG)
-                    .ok()
-                    .as_deref(),
-            ));
+            let content = regular_file::read(&path, limits::CNI_CONFIG).ok();
+            findings.extend(judge(&path, name, content.as_deref()));
         }
     }
-    if findings.is_empty() {
-        let message = format!("there is no config in {folder}: the agent will write {CONFLIST}");
-        findings.push(ok(message));
-    }
-    findings
+    or_ok(findings, || {
+        format!("there is no config in {folder}: the agent will write {CONFLIST}")
+    })
 }
 
 /// Judges one file by its name and its content.
@@ -117,10 +110,7 @@ fn judge_ours(
         }
     }
     findings.extend(unknown.iter().map(|unknown| judge_key(path, unknown)));
-    if findings.is_empty() {
-        findings.push(ok(format!("{} is valid", path.display())));
-    }
-    findings
+    or_ok(findings, || format!("{} is valid", path.display()))
 }
 
 fn judge_key(path: &Path, unknown: &Unknown) -> Outcome {

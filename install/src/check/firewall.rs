@@ -4,37 +4,50 @@
 //! firewall would read at its start.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use tweed_core::agent_state::{AGENT_STATE_FILE, PodCidrs};
 use tweed_core::family::Family;
 use tweed_core::problem::Problem;
 use tweed_core::{limits, regular_file};
 use tweed_diagnosis::{Packets, Vxlan, iptables_legacy, nf_tables::Drops};
-use tweed_netlink::Error;
 
-use super::{Outcome, incomplete, ok};
+use super::{Outcome, incomplete, or_ok};
 use crate::places::Places;
 
 /// `has_direct` says that what pods of other nodes send comes in by an uplink.
 pub(super) fn find(places: &Places, vxlan: Option<Vxlan>, has_direct: bool) -> Vec<Outcome> {
     let pods = families(places);
-    let mut findings = live(&Packets {
-        direct: if has_direct {
-            pods.clone()
-        } else {
-            BTreeSet::new()
-        },
+    let direct = if has_direct {
+        pods.clone()
+    } else {
+        BTreeSet::new()
+    };
+    let packets = Packets {
+        direct,
         pods,
         vxlan,
         // Which pod CIDRs other nodes have, and how they are reached, the agent knows.
         flows: Vec::new(),
-    });
-    if findings.is_empty() {
-        findings.push(ok(
-            "no other table drops what pods send or get, or VXLAN packets between nodes",
-        ));
+    };
+    let nftables = Drops::open().and_then(|mut drops| Ok(drops.problems(&packets)?.to_vec()));
+    let mut findings = judge("nftables", nftables);
+    let legacy = iptables_legacy::drops(&packets);
+    findings.extend(judge("the old iptables", legacy));
+    or_ok(findings, || {
+        "no other table drops what pods send or get, or VXLAN packets between nodes".to_owned()
+    })
+}
+
+/// What the rules drop that are in the kernel.
+fn judge(rules: &str, found: Result<Vec<Problem>, impl Display>) -> Vec<Outcome> {
+    match found {
+        Ok(problems) => problems.into_iter().map(Err).collect(),
+        Err(error) => {
+            let message = format!("it is not known what rules of {rules} drop: {error}");
+            vec![incomplete(rules, message)]
+        }
     }
-    findings
 }
 
 /// The families of pods' addresses: those of the pod CIDRs that the agent of this machine
@@ -48,28 +61,4 @@ fn families(places: &Places) -> BTreeSet<Family> {
     } else {
         cidrs.iter().map(|cidr| Family::of(cidr.ip())).collect()
     }
-}
-
-/// What the rules drop that are in the kernel.
-fn live(packets: &Packets) -> Vec<Outcome> {
-    let mut findings = match drops(packets) {
-        Ok(problems) => problems.into_iter().map(Err).collect(),
-        Err(error) => vec![incomplete(
-            "nftables",
-            format!("it is not known what other tables drop: {error}"),
-        )],
-    };
-    match iptables_legacy::drops(packets) {
-        Ok(problems) => findings.extend(problems.into_iter().map(Err)),
-        Err(error) => findings.push(incomplete(
-            "iptables-legacy",
-            format!("it is not known what the old iptables drops: {error}"),
-        )),
-    }
-    findings
-}
-
-fn drops(packets: &Packets) -> Result<Vec<Problem>, Error> {
-    let mut drops = Drops::open()?;
-    drops.problems(packets).map(<[Problem]>::to_vec)
 }

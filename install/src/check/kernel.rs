@@ -54,10 +54,9 @@ fn judge(release: &str) -> Outcome {
         Ok(()) => ok(format!(
             "Linux {release}: {major}.{minor} or later is needed"
         )),
-        Err(_) => {
-            let message = format!("Linux {release} is older than {major}.{minor}");
+        Err(old) => {
             let kind = ProblemKind::KernelUnsupported;
-            Err(Problem::new(kind, "Linux", message))
+            Err(Problem::new(kind, "Linux", old.to_string()))
         }
     }
 }

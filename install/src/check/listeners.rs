@@ -8,44 +8,35 @@ use tweed_core::problem::{Problem, ProblemKind};
 
 use super::{Outcome, ok};
 
-/// An address of the agent: the kind of problem if it is taken, the flag that gives another
-/// one, and what does not work then.
-struct Listener {
-    kind: ProblemKind,
-    flag: &'static str,
-    without: &'static str,
-}
-
-const METRICS: Listener = Listener {
-    kind: ProblemKind::MetricsAddr,
-    flag: "--metrics-addr",
-    without: "nobody could read the agent's metrics",
-};
-const HEALTH: Listener = Listener {
-    kind: ProblemKind::HealthAddr,
-    flag: "--health-addr",
-    without: "on Kubernetes the probes would ask another program, and the kubelet would restart \
-              the agent again and again",
-};
-
 pub(super) fn find(run_dir: &Path, metrics: SocketAddr, health: SocketAddr) -> Vec<Outcome> {
     if let Err(InstanceLockError::Taken { .. }) = InstanceLock::take_existing(run_dir) {
         return vec![ok(
             "tweed-agent runs: its log and /readyz say if an address that it listens on is taken",
         )];
     }
-    vec![judge(&METRICS, metrics), judge(&HEALTH, health)]
+    vec![
+        judge(
+            metrics,
+            ProblemKind::MetricsAddr,
+            "--metrics-addr",
+            "nobody could read the agent's metrics",
+        ),
+        judge(
+            health,
+            ProblemKind::HealthAddr,
+            "--health-addr",
+            "on Kubernetes the probes would ask another program, and the kubelet would restart \
+             the agent again and again",
+        ),
+    ]
 }
 
-fn judge(listener: &Listener, address: SocketAddr) -> Outcome {
+/// `kind` is the problem if the address is taken, `flag` gives the agent another one, and
+/// `without` says what does not work then.
+fn judge(address: SocketAddr, kind: ProblemKind, flag: &str, without: &str) -> Outcome {
     let Err(error) = TcpListener::bind(address) else {
         return ok(format!("tweed can listen on {address}"));
     };
-    let Listener {
-        kind,
-        flag,
-        without,
-    } = listener;
     let message = format!("tweed cannot listen on {address}: {error}; {without}");
     let port = address.port();
     let cure = match error.kind() {
@@ -55,7 +46,7 @@ fn judge(listener: &Listener, address: SocketAddr) -> Outcome {
         ),
         _ => format!("give {flag} an address of this machine"),
     };
-    Err(Problem::new(*kind, address.to_string(), message).with_cure(cure))
+    Err(Problem::new(kind, address.to_string(), message).with_cure(cure))
 }
 
 #[cfg(test)]
@@ -66,9 +57,10 @@ mod tests {
     fn a_port_of_another_program_is_named() {
         let other = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = other.local_addr().unwrap();
-        let taken = judge(&HEALTH, address).unwrap_err();
-        assert_eq!(taken.kind, ProblemKind::HealthAddr);
-        assert!(taken.message.contains("restart the agent"), "{taken}");
+        let kind = ProblemKind::HealthAddr;
+        let taken = judge(address, kind, "--health-addr", "nobody asks").unwrap_err();
+        assert_eq!(taken.kind, kind);
+        assert!(taken.message.contains("nobody asks"), "{taken}");
         let names = format!("'sport = :{}'", address.port());
         assert!(taken.cure.contains(&names), "{taken}");
     }

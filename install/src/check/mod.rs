@@ -25,7 +25,8 @@ use serde::Serialize;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_planner::config::Backend;
 
-use crate::{error::InstallError, places::PlaceArgs};
+use crate::error::InstallError;
+use crate::places::{ENVIRONMENT, PlaceArgs};
 use agent::AgentArgs;
 
 /// Flags of `check`.
@@ -68,6 +69,14 @@ type Outcome = Result<String, Problem>;
 
 fn ok(message: impl Into<String>) -> Outcome {
     Ok(message.into())
+}
+
+/// The findings, or that nothing is wrong.
+fn or_ok(findings: Vec<Outcome>, message: impl FnOnce() -> String) -> Vec<Outcome> {
+    if findings.is_empty() {
+        return vec![Ok(message())];
+    }
+    findings
 }
 
 /// Something could not be looked at.
@@ -134,12 +143,12 @@ pub fn run(asked: &CheckArgs, out: &mut dyn Write) -> Result<ExitCode, InstallEr
 
 fn find(asked: &CheckArgs) -> Result<Vec<Finding>, InstallError> {
     let places = asked.places.resolve()?;
-    let environment = asked.places.environment()?;
-    let agent = asked.agent.resolve(&environment.text);
-    let agent = agent.map_err(|why| {
-        let path = environment.path.display();
+    let environment = places.environment.as_deref().unwrap_or_default();
+    let agent = asked.agent.resolve(environment).map_err(|why| {
+        let path = places.on_host(ENVIRONMENT);
         InstallError::Flag(format!(
-            "tweed-agent does not start with its flags, or those in {path}: {why}"
+            "tweed-agent does not start with its flags, or those in {}: {why}",
+            path.display()
         ))
     })?;
     let overlay = &agent.overlay;

@@ -5,39 +5,22 @@ use std::fs::{self, OpenOptions};
 use std::path::Path;
 
 use tweed_core::problem::{Effect, Problem, ProblemKind};
-use tweed_core::sysctl::{FOUND, name, place, set_to};
+use tweed_core::sysctl::{FORWARDING_V6, FOUND, IP_FORWARD, name, place, set_to};
 
 use super::{Outcome, incomplete, ok};
 use crate::places::Places;
 use crate::uninstall::sysctls::read;
 
-/// The state of a sysctl that the agent sets to 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Forwarding {
-    name: &'static str,
-    on: bool,
-    writable: bool,
-}
-
 pub(super) fn find(places: &Places) -> Vec<Outcome> {
     let sysctl_dir = &places.sysctl_dir;
-    let forwarding = |name, path: &str| {
-        let path = sysctl_dir.join(path);
-        let value = fs::read_to_string(&path).ok()?;
-        Some(Forwarding {
-            name,
-            on: value.trim() == "1",
-            // Opening writes nothing.
-            writable: OpenOptions::new().write(true).open(&path).is_ok(),
-        })
-    };
-    let mut findings = vec![
-        judge_ipv4(forwarding("net.ipv4.ip_forward", "ipv4/ip_forward")),
-        judge_ipv6(forwarding(
-            "net.ipv6.conf.all.forwarding",
-            "ipv6/conf/all/forwarding",
-        )),
-    ];
+    let mut findings = Vec::new();
+    for path in [IP_FORWARD, FORWARDING_V6] {
+        let place = place(sysctl_dir, path);
+        let value = fs::read_to_string(&place).ok();
+        // Opening writes nothing.
+        let is_writable = OpenOptions::new().write(true).open(&place).is_ok();
+        findings.push(judge(path, value.as_deref().map(str::trim), is_writable));
+    }
     let filter = |which: &str| {
         let path = sysctl_dir.join(format!("ipv4/conf/{which}/rp_filter"));
         fs::read_to_string(path).ok()?.trim().parse().ok()
@@ -75,41 +58,32 @@ fn changed(before: &BTreeMap<String, String>, sysctl_dir: &Path, file: &Path) ->
     })
 }
 
-fn judge_ipv4(found: Option<Forwarding>) -> Outcome {
-    let unreadable = || {
-        let name = "net.ipv4.ip_forward";
-        unwritable(name, format!("{name} cannot be read"))
-            .with_cure("mount /proc, or name it with --sysctl-dir")
-    };
-    found.map_or_else(|| Err(unreadable()), |found| judge(found, ""))
-}
-
-fn judge_ipv6(found: Option<Forwarding>) -> Outcome {
-    let off = "the kernel has no IPv6, or it is switched off: pods have IPv4 only";
-    let judged = found.map(|found| judge(found, " where pods have IPv6"));
-    let judged = judged.unwrap_or_else(|| ok(off));
-    // The agent leaves it alone where pods have IPv4 only.
-    judged.map_err(|problem| problem.with_effect(Effect::Warning))
-}
-
-/// `needed` says where it has to be on, if not everywhere.
-fn judge(found: Forwarding, needed: &str) -> Outcome {
-    let Forwarding { name, on, writable } = found;
-    match (on, writable) {
-        (true, _) => ok(format!("{name} is on")),
-        (false, true) => ok(format!("{name} is off: the agent switches it on{needed}")),
-        (false, false) => {
-            let message = format!("{name} cannot be written, and is off: it has to be on{needed}");
-            let problem = unwritable(name, message);
-            let cure =
-                format!("run `sysctl -w {name}=1`, or run as root with a writable /proc/sys");
-            Err(problem.with_cure(cure))
+/// Forwarding, which the agent switches on, that of IPv6 only where pods have IPv6.
+fn judge(path: &str, value: Option<&str>, is_writable: bool) -> Outcome {
+    let (name, is_ipv4) = (name(path), path == IP_FORWARD);
+    let needed = if is_ipv4 { "" } else { " where pods have IPv6" };
+    let (message, cure) = match value {
+        Some("1") => return ok(format!("{name} is on")),
+        None if !is_ipv4 => {
+            return ok("the kernel has no IPv6, or it is switched off: pods have IPv4 only");
         }
-    }
-}
-
-fn unwritable(name: &str, message: String) -> Problem {
-    Problem::new(ProblemKind::SysctlUnwritable, name, message)
+        Some(_) if is_writable => {
+            return ok(format!("{name} is off: the agent switches it on{needed}"));
+        }
+        Some(_) => (
+            format!("{name} cannot be written, and is off: it has to be on{needed}"),
+            format!("run `sysctl -w {name}=1`, or run as root with a writable /proc/sys"),
+        ),
+        None => (
+            format!("{name} cannot be read"),
+            "mount /proc, or name it with --sysctl-dir".to_owned(),
+        ),
+    };
+    let problem = Problem::new(ProblemKind::SysctlUnwritable, name, message).with_cure(cure);
+    Err(match is_ipv4 {
+        true => problem,
+        false => problem.with_effect(Effect::Warning),
+    })
 }
 
 /// The stricter of the two is reported.
@@ -132,43 +106,22 @@ mod tests {
 
     #[test]
     fn forwarding_must_be_on_or_writable() {
-        for (on, writable, level) in [
-            (true, false, Level::Ok),
-            (false, true, Level::Ok),
-            (false, false, Level::Error),
+        for (path, value, is_writable, level) in [
+            (IP_FORWARD, Some("1"), false, Level::Ok),
+            (IP_FORWARD, Some("0"), true, Level::Ok),
+            (IP_FORWARD, Some("0"), false, Level::Error),
+            (IP_FORWARD, None, false, Level::Error),
+            // Pods of IPv4 do not need that of IPv6.
+            (FORWARDING_V6, Some("0"), true, Level::Ok),
+            (FORWARDING_V6, Some("0"), false, Level::Warning),
+            (FORWARDING_V6, None, false, Level::Ok),
         ] {
-            let found = Forwarding {
-                name: "net.ipv4.ip_forward",
-                on,
-                writable,
-            };
-            assert_eq!(Level::of(&judge_ipv4(Some(found))), level, "{found:?}");
+            let judged = judge(path, value, is_writable);
+            assert_eq!(Level::of(&judged), level, "{judged:?}");
+            let said = judged.unwrap_or_else(|problem| problem.message);
+            let is_off = value == Some("0");
+            let says_where = said.ends_with("where pods have IPv6");
+            assert_eq!(says_where, is_off && path == FORWARDING_V6, "{said}");
         }
-    }
-
-    /// Pods of IPv4 do not need that of IPv6.
-    #[test]
-    fn forwarding_of_ipv6_that_cannot_be_written_is_a_warning() {
-        let found = |writable| Forwarding {
-            name: "net.ipv6.conf.all.forwarding",
-            on: false,
-            writable,
-        };
-        let refused = judge_ipv6(Some(found(false)));
-        assert_eq!(Level::of(&refused), Level::Warning);
-        assert!(
-            refused
-                .unwrap_err()
-                .message
-                .ends_with("where pods have IPv6")
-        );
-        let said = judge_ipv6(Some(found(true))).unwrap();
-        assert!(said.ends_with("where pods have IPv6"), "{said}");
-    }
-
-    #[test]
-    fn a_kernel_without_ipv6_is_no_problem_and_one_without_ipv4_is() {
-        assert_eq!(Level::of(&judge_ipv6(None)), Level::Ok);
-        assert_eq!(Level::of(&judge_ipv4(None)), Level::Error);
     }
 }

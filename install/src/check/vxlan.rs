@@ -1,6 +1,7 @@
 //! Other users of the VXLAN port or the network identifier.
 
-use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
@@ -8,9 +9,7 @@ use tweed_diagnosis::Vxlan;
 use tweed_netlink::link::{self, Link};
 use tweed_netlink::{Error, Socket, owned, route};
 
-use super::{Outcome, ok, unreadable};
-
-const SOCKETS: [&str; 2] = ["/proc/net/udp", "/proc/net/udp6"];
+use super::{Outcome, or_ok, unreadable};
 
 /// What the agent's device will use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,16 +55,9 @@ pub(super) fn find(wanted: Wanted) -> Vec<Outcome> {
     };
     let mut findings = judge_devices(&links, wanted);
     if !a_device_holds_the_port(&links, wanted.port) {
-        findings.extend(SOCKETS.iter().filter_map(|path| {
-            // A kernel without IPv6 has no udp6.
-            let table = fs::read_to_string(path).ok()?;
-            judge_sockets(&table, wanted.port)
-        }));
+        findings.extend(judge_port(wanted.port));
     }
-    if findings.is_empty() {
-        findings.push(nothing_in_the_way(&links, wanted));
-    }
-    findings
+    or_ok(findings, || nothing_in_the_way(&links, wanted))
 }
 
 fn devices() -> Result<Vec<Link>, Error> {
@@ -96,41 +88,37 @@ fn judge_devices(links: &[Link], wanted: Wanted) -> Vec<Outcome> {
 }
 
 /// Whether the socket with the port belongs to a VXLAN device, which has one while
-/// it is up. In the table of sockets it looks like a program's. Devices share the
-/// port among themselves, but no program can share it with them.
+/// it is up. Devices share the port among themselves, but no program can share it with
+/// them.
 fn a_device_holds_the_port(links: &[Link], port: u16) -> bool {
     let holds = |link: &Link| link.up && link.vxlan.as_ref().is_some_and(|v| v.port == port);
     links.iter().any(holds)
 }
 
-fn nothing_in_the_way(links: &[Link], wanted: Wanted) -> Outcome {
+fn nothing_in_the_way(links: &[Link], wanted: Wanted) -> String {
     let Wanted { vni, port } = wanted;
     let is_own = |link: &&Link| {
         let options = link.vxlan.as_ref();
         owned::is_device(link) && options.is_some_and(|v| (v.vni, v.port) == (vni, port))
     };
-    let message = match links.iter().find(is_own) {
+    match links.iter().find(is_own) {
         Some(own) => format!(
             "tweed's own device {} has VNI {vni} on UDP port {port}",
             own.name
         ),
         None => format!("tweed can have VNI {vni} on UDP port {port}"),
-    };
-    ok(message)
+    }
 }
 
-/// A problem if a program has the port, by a table of sockets as in proc(5).
-fn judge_sockets(table: &str, port: u16) -> Option<Outcome> {
-    let port_of_program = |line: &str| {
-        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let (_, local_port) = fields.get(1)?.rsplit_once(':')?;
-        let has_inode = *fields.get(9)? != "0";
-        u16::from_str_radix(local_port, 16)
-            .ok()
-            .filter(|_| has_inode)
+/// A problem if a program has the port.
+fn judge_port(port: u16) -> Option<Outcome> {
+    let addresses: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    let is_taken = |ip| {
+        let bound = UdpSocket::bind((ip, port));
+        // A kernel without IPv6 refuses its address otherwise.
+        bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
     };
-    let mut taken = table.lines().skip(1).filter_map(port_of_program);
-    taken.any(|taken| taken == port).then(|| {
+    addresses.into_iter().any(is_taken).then(|| {
         let message = format!("a program holds UDP port {port}");
         let problem = Problem::new(ProblemKind::VxlanPortTaken, port.to_string(), message);
         Err(problem.with_cure(format!(
@@ -142,8 +130,6 @@ fn judge_sockets(table: &str, port: u16) -> Option<Outcome> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use tweed_netlink::link::Vxlan;
 
     use super::*;
@@ -189,7 +175,7 @@ mod tests {
         links[0].up = true;
         assert!(a_device_holds_the_port(&links, 8472));
         assert!(!a_device_holds_the_port(&links, 4789));
-        let said = |wanted| nothing_in_the_way(&links, wanted).unwrap();
+        let said = |wanted| nothing_in_the_way(&links, wanted);
         assert_eq!(
             said(WANTED),
             "tweed's own device tweed.1 has VNI 1 on UDP port 8472"
@@ -199,22 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_in_the_way_if_it_is_a_program_s() {
-        const HEAD: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when \
-                            retrnsmt   uid  timeout inode ref pointer drops\n";
-        let line = |local: &str, inode: u32| {
-            format!(
-                "{HEAD}  120: {local} 00000000:0000 07 00000000:00000000 00:00000000 00000000     \
-                 0        0 {inode} 2 0000000000000000 0\n"
-            )
-        };
-        let found = |table: &str| judge_sockets(table, 8472).is_some();
-        assert!(found(&line("00000000:2118", 4711)));
-        assert!(!found(&line("00000000:2118", 0)));
-        assert!(!found(&line("00000000:2119", 4711)));
-        let v6 = "00000000000000000000000000000000:2118";
-        assert!(found(&line(v6, 4711)));
-        assert!(!found(HEAD));
-        assert!(!found(""));
+    fn a_port_is_taken_as_long_as_a_program_has_it() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let program = UdpSocket::bind(address).unwrap();
+            let port = program.local_addr().unwrap().port();
+            let taken = judge_port(port).unwrap().unwrap_err();
+            assert_eq!(taken.kind, ProblemKind::VxlanPortTaken);
+            drop(program);
+            assert!(judge_port(port).is_none());
+        }
     }
 }
