@@ -2,55 +2,38 @@
 //! have as a name and a structure of the kernel's (`linux/netfilter/xt_*.h`, machines of
 //! 64 bits).
 
-use crate::probe::{Probe, Vxlan};
-use crate::walk::Step;
+use crate::probe::{Facts, State};
+use crate::walk::{Outcome, Step};
 
 /// What the target `name` does with a packet; none if it only does something else, such
 /// as to log it.
 pub(crate) fn verdict<Chain>(name: &str) -> Option<Step<Chain>> {
     match name {
-        "REJECT" => Some(Step::Drop),
-        "MASQUERADE" | "SNAT" | "NETMAP" => Some(Step::Rewrite),
+        "REJECT" => Some(Step::End(Outcome::Dropped)),
+        "MASQUERADE" | "SNAT" | "NETMAP" => Some(Step::End(Outcome::Rewritten)),
         // A program decides, and may accept all.
-        "NFQUEUE" => Some(Step::Accept),
+        "NFQUEUE" => Some(Step::End(Outcome::Accepted)),
         _ => None,
     }
 }
 
-/// Whether `probe` meets the match `name` with this structure; none if unknown.
-pub(crate) fn meets(name: &str, structure: &[u8], probe: Probe) -> Option<bool> {
-    match (name, probe) {
-        ("comment", _) => Some(true),
-        ("conntrack", _) => conntrack(structure, probe),
-        ("state", _) => Some(number(structure, 0)? & state_bit(name, probe) != 0),
-        ("udp", Probe::VxlanIn(vxlan) | Probe::VxlanOut(vxlan)) => udp(structure, vxlan),
-        ("multiport", Probe::VxlanIn(vxlan) | Probe::VxlanOut(vxlan)) => {
-            multiport(structure, vxlan)
-        }
-        ("addrtype", _) => addrtype(structure, probe),
+/// Whether a packet meets the match `name` with this structure; none if unknown.
+pub(crate) fn meets(name: &str, structure: &[u8], facts: &Facts) -> Option<bool> {
+    match name {
+        "comment" => Some(true),
+        "conntrack" => conntrack(structure, facts.state),
+        "state" => Some(number(structure, 0)? & facts.state as u16 != 0),
+        "udp" => udp(structure, facts.port?),
+        "multiport" => multiport(structure, facts.port?),
+        "addrtype" => addrtype(structure, facts.types),
         _ => None,
-    }
-}
-
-/// The bit of the probe's state in `struct xt_state_info` and
-/// `struct xt_conntrack_mtinfo3`, which differ in that of an untracked packet.
-fn state_bit(name: &str, probe: Probe) -> u16 {
-    match (probe, name) {
-        // `XT_STATE_BIT(IP_CT_ESTABLISHED)`
-        (Probe::ToPod, _) => 1 << 1,
-        // `XT_STATE_BIT(IP_CT_NEW)`
-        (Probe::FromPod | Probe::FromPeer | Probe::PodToPod(_), _) => 1 << 3,
-        // `XT_STATE_UNTRACKED`
-        (Probe::VxlanIn(_) | Probe::VxlanOut(_), "state") => 1 << 6,
-        // `XT_CONNTRACK_STATE_UNTRACKED`
-        (Probe::VxlanIn(_) | Probe::VxlanOut(_), _) => 1 << 8,
     }
 }
 
 /// `struct xt_conntrack_mtinfo3`: the state is known, and of what else it may ask for,
 /// such as an address, that a packet without an entry does not meet it. The direction is
 /// that of the packet which opens the flow, or of an answer to a pod.
-fn conntrack(structure: &[u8], probe: Probe) -> Option<bool> {
+fn conntrack(structure: &[u8], state: State) -> Option<bool> {
     const MATCH_FLAGS: usize = 146;
     const INVERT_FLAGS: usize = 148;
     const STATES: usize = 150;
@@ -60,35 +43,37 @@ fn conntrack(structure: &[u8], probe: Probe) -> Option<bool> {
     const DIRECTION: u16 = 1 << 12;
     /// `XT_CONNTRACK_STATE_ALIAS`: how `-m state` was written.
     const ALIAS: u16 = 1 << 13;
+    /// `XT_CONNTRACK_STATE_UNTRACKED`; the bits of other states are as for `-m state`.
+    const UNTRACKED: u16 = 1 << 8;
     let asked = number(structure, MATCH_FLAGS)? & !ALIAS;
     let inverted = number(structure, INVERT_FLAGS)?;
-    let is_inverted = inverted & STATE != 0;
-    let is_reply = probe == Probe::ToPod;
-    let has_state = number(structure, STATES)? & state_bit("conntrack", probe) != 0;
-    match probe {
-        _ if asked & STATE != 0 && has_state == is_inverted => Some(false),
-        Probe::FromPod | Probe::ToPod | Probe::FromPeer | Probe::PodToPod(_)
-            if asked & DIRECTION != 0 && is_reply != (inverted & DIRECTION != 0) =>
-        {
-            Some(false)
-        }
-        Probe::FromPod | Probe::FromPeer | Probe::PodToPod(_) => {
-            (asked & !(STATE | DIRECTION) == 0).then_some(true)
-        }
+    let bit = match state {
+        State::Untracked => UNTRACKED,
+        state => state as u16,
+    };
+    let has_state = number(structure, STATES)? & bit != 0;
+    if asked & STATE != 0 && has_state == (inverted & STATE != 0) {
+        return Some(false);
+    }
+    let is_reply = state == State::Established;
+    let is_other_direction = asked & DIRECTION != 0 && is_reply != (inverted & DIRECTION != 0);
+    match state {
+        State::Untracked => Some(asked & STATE != 0),
+        _ if is_other_direction => Some(false),
+        State::New => (asked & !(STATE | DIRECTION) == 0).then_some(true),
         // Meant for open flows.
-        Probe::ToPod => Some(true),
-        Probe::VxlanIn(_) | Probe::VxlanOut(_) => Some(asked & STATE != 0),
+        State::Established => Some(true),
     }
 }
 
 /// `struct xt_udp`. The port that a packet comes from is not known.
-fn udp(structure: &[u8], vxlan: Vxlan) -> Option<bool> {
+fn udp(structure: &[u8], goes_to: u16) -> Option<bool> {
     const INVERTED: usize = 8;
     const DESTINATION: u8 = 2;
     let field = |place| number(structure, place);
     let range = field(4)?..=field(6)?;
     let is_inverted = structure.get(INVERTED)? & DESTINATION != 0;
-    if range.contains(&vxlan.port) == is_inverted {
+    if range.contains(&goes_to) == is_inverted {
         return Some(false);
     }
     let is_from_any = (field(0)?, field(2)?) == (0, u16::MAX);
@@ -96,7 +81,7 @@ fn udp(structure: &[u8], vxlan: Vxlan) -> Option<bool> {
 }
 
 /// `struct xt_multiport_v1`, if it asks for the port that a packet goes to.
-fn multiport(structure: &[u8], vxlan: Vxlan) -> Option<bool> {
+fn multiport(structure: &[u8], goes_to: u16) -> Option<bool> {
     /// `XT_MULTIPORT_DESTINATION`
     const DESTINATION: u8 = 1;
     const PORTS: usize = 2;
@@ -116,36 +101,42 @@ fn multiport(structure: &[u8], vxlan: Vxlan) -> Option<bool> {
             0 => first,
             _ => port(numbers.next()?)?,
         };
-        contains |= (first..=last).contains(&vxlan.port);
+        contains |= (first..=last).contains(&goes_to);
     }
     Some(contains != (*structure.get(INVERTED)? != 0))
 }
 
-/// `struct xt_addrtype_info_v1`, for a destination that is this node's, or for pods' addresses.
-fn addrtype(structure: &[u8], probe: Probe) -> Option<bool> {
-    /// `XT_ADDRTYPE_UNICAST` and `XT_ADDRTYPE_LOCAL`
-    const UNICAST: u16 = 1 << 1;
-    const LOCAL: u16 = 1 << 2;
+/// `struct xt_addrtype_info_v1`, by the types of source and destination, as far as they are
+/// known.
+fn addrtype(structure: &[u8], types: (Option<u32>, Option<u32>)) -> Option<bool> {
     const INVERT_SOURCE: u16 = 1;
     const INVERT_DESTINATION: u16 = 2;
-    let (source, destination) = match probe {
-        Probe::VxlanIn(_) => (None, LOCAL),
-        Probe::PodToPod(_) => (Some(UNICAST), UNICAST),
-        _ => return None,
-    };
     let flags = number(structure, 4)?;
     if flags & !(INVERT_SOURCE | INVERT_DESTINATION) != 0 {
         return None;
     }
-    let meets = |asked: u16, kind: Option<u16>, inverted: u16| match asked {
+    // `XT_ADDRTYPE_…` are the bits of `RTN_…`.
+    let meets = |asked: u16, kind: Option<u32>, inverted: u16| match asked {
         0 => Some(true),
-        _ => Some((asked & kind? != 0) != (flags & inverted != 0)),
+        _ => Some((asked & (1 << kind?) != 0) != (flags & inverted != 0)),
     };
-    let source = meets(number(structure, 0)?, source, INVERT_SOURCE);
-    match meets(number(structure, 2)?, Some(destination), INVERT_DESTINATION)? {
-        true => source,
-        false => Some(false),
+    all([
+        meets(number(structure, 0)?, types.0, INVERT_SOURCE),
+        meets(number(structure, 2)?, types.1, INVERT_DESTINATION),
+    ])
+}
+
+/// Whether all conditions are met. One that is not decides, whatever is not known besides.
+pub(crate) fn all(conditions: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
+    let mut all = Some(true);
+    for met in conditions {
+        match met {
+            Some(true) => {}
+            Some(false) => return Some(false),
+            None => all = None,
+        }
     }
+    all
 }
 
 fn number(structure: &[u8], at: usize) -> Option<u16> {

@@ -9,7 +9,7 @@ use tweed_core::ownership::LINK_PREFIX;
 use tweed_core::{family::Family, problem::ProblemKind};
 
 use crate::ranges::{inside, widest};
-use crate::walk::Fates;
+use crate::walk::{Outcomes, is_dropped, is_rewritten};
 
 /// The name of some pod's link. No real one has it: rules for a single pod must
 /// not count.
@@ -41,11 +41,16 @@ pub struct Flow {
     ranges: (IpNetwork, IpNetwork),
 }
 
-/// A link that such a flow comes in or goes out by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is known of a link that a packet comes in or goes out by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FlowLink {
+    /// Nothing.
+    #[default]
+    Unknown,
     /// That of a local pod.
     Pod,
+    /// Neither `lo` nor tweed's.
+    Uplink,
     /// The VXLAN device or an uplink.
     Other {
         /// Its name, with zeros behind it.
@@ -92,10 +97,12 @@ impl FlowLink {
         Self::Other { name: bytes, index }
     }
 
-    pub(crate) fn name(&self) -> &[u8; 16] {
+    /// Its name, where it is known.
+    pub(crate) fn name(&self) -> Option<&[u8; 16]> {
         match self {
-            Self::Pod => POD_LINK,
-            Self::Other { name, .. } => name,
+            Self::Pod => Some(POD_LINK),
+            Self::Other { name, .. } => Some(name),
+            Self::Unknown | Self::Uplink => None,
         }
     }
 }
@@ -109,7 +116,7 @@ pub struct Vxlan {
     pub family: Family,
 }
 
-/// A packet, by what is known of it.
+/// A packet, by what it stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Probe {
     /// Comes from a pod, goes anywhere, opens a flow. It stands for all such packets:
@@ -133,7 +140,87 @@ pub(crate) enum Probe {
     PodToPod(Flow),
 }
 
+/// What is known of a packet.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Facts {
+    pub(crate) incoming: FlowLink,
+    pub(crate) outgoing: FlowLink,
+    pub(crate) family: Option<Family>,
+    /// `IPPROTO_…`
+    pub(crate) protocol: Option<u8>,
+    /// The port that it goes to.
+    pub(crate) port: Option<u16>,
+    /// Its source and destination.
+    pub(crate) addresses: Option<(IpAddr, IpAddr)>,
+    /// `RTN_…` of these two.
+    pub(crate) types: (Option<u32>, Option<u32>),
+    pub(crate) state: State,
+}
+
+/// Conntrack's view of a packet, by the bit of nf_tables (`NF_CT_STATE_BIT`) and of the match
+/// `state` of iptables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum State {
+    /// It belongs to a flow that is open, in the direction of replies.
+    Established = 1 << 1,
+    /// It opens a flow.
+    #[default]
+    New = 1 << 3,
+    Untracked = 1 << 6,
+}
+
+/// `IPPROTO_TCP` and `IPPROTO_UDP`
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+/// `RTN_UNICAST` and `RTN_LOCAL`
+const UNICAST: u32 = 1;
+const LOCAL: u32 = 2;
+
 impl Probe {
+    pub(crate) fn facts(self) -> Facts {
+        let of_overlay = |vxlan: Vxlan| Facts {
+            family: Some(vxlan.family),
+            protocol: Some(UDP),
+            port: Some(vxlan.port),
+            state: State::Untracked,
+            ..Facts::default()
+        };
+        match self {
+            Self::FromPod => Facts {
+                incoming: FlowLink::Pod,
+                ..Facts::default()
+            },
+            Self::ToPod => Facts {
+                outgoing: FlowLink::Pod,
+                state: State::Established,
+                ..Facts::default()
+            },
+            Self::FromPeer => Facts {
+                incoming: FlowLink::Uplink,
+                outgoing: FlowLink::Pod,
+                ..Facts::default()
+            },
+            Self::VxlanIn(vxlan) => Facts {
+                incoming: FlowLink::Uplink,
+                types: (None, Some(LOCAL)),
+                ..of_overlay(vxlan)
+            },
+            Self::VxlanOut(vxlan) => Facts {
+                outgoing: FlowLink::Uplink,
+                ..of_overlay(vxlan)
+            },
+            Self::PodToPod(flow) => Facts {
+                incoming: flow.incoming,
+                outgoing: flow.outgoing,
+                family: Some(flow.family()),
+                protocol: Some(TCP),
+                addresses: Some((flow.source, flow.destination)),
+                types: (Some(UNICAST), Some(UNICAST)),
+                ..Facts::default()
+            },
+        }
+    }
+
     /// In a sentence.
     fn what(self) -> String {
         match self {
@@ -150,8 +237,10 @@ impl Probe {
                 incoming, outgoing, ..
             }) => {
                 let by = |link: FlowLink| {
-                    let name = String::from_utf8_lossy(link.name()).into_owned();
-                    name.trim_end_matches('\0').to_owned()
+                    let name = link
+                        .name()
+                        .map(|name| String::from_utf8_lossy(name).into_owned());
+                    name.unwrap_or_default().trim_end_matches('\0').to_owned()
                 };
                 match (incoming, outgoing) {
                     (FlowLink::Pod, FlowLink::Pod) => {
@@ -171,25 +260,17 @@ impl Probe {
 
     /// Whether what may become of it is wrong for certain, in a chain whose policy drops or
     /// accepts what leaves at the end.
-    pub(crate) fn is_harmed(self, fates: Fates, policy_drops: bool) -> bool {
+    pub(crate) fn is_harmed(self, outcomes: &Outcomes, policy_drops: bool) -> bool {
         match self {
-            Self::PodToPod(_) => fates.is_rewritten(),
-            _ => fates.is_dropped(policy_drops),
-        }
-    }
-
-    /// What is known of a packet of the overlay; none for a pod's.
-    pub(crate) fn vxlan(self) -> Option<Vxlan> {
-        match self {
-            Self::FromPod | Self::ToPod | Self::FromPeer | Self::PodToPod(_) => None,
-            Self::VxlanIn(vxlan) | Self::VxlanOut(vxlan) => Some(vxlan),
+            Self::PodToPod(_) => is_rewritten(outcomes),
+            _ => is_dropped(outcomes, policy_drops),
         }
     }
 
     /// Whether a rule with a condition of which nothing is known may be meant for
     /// the packet.
     pub(crate) fn may_be_meant(self) -> bool {
-        matches!(self, Self::FromPeer | Self::PodToPod(_)) || self.vxlan().is_some()
+        !matches!(self, Self::FromPod | Self::ToPod)
     }
 }
 
@@ -332,8 +413,8 @@ pub(crate) fn iptables_cure(program: &str, chain: &str, probes: &[Probe]) -> Str
             )
         });
     }
-    let commands = match probes.iter().find_map(|probe| probe.vxlan()) {
-        Some(Vxlan { port, .. }) => {
+    let commands = match probes.iter().find_map(|probe| probe.facts().port) {
+        Some(port) => {
             format!("{program} -I {chain} -p udp --dport {port} -j ACCEPT")
         }
         None => format!(

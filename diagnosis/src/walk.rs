@@ -11,69 +11,39 @@ const MAX_CHAINS: usize = 256;
 /// Maximum depth of chains that lead to each other: nf_tables allows 16.
 const DEEPEST: usize = 16;
 
-/// Everything that may become of a packet in a chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Fates {
-    accepted: bool,
-    dropped: bool,
-    /// It leaves at the end of the chain.
-    through: bool,
+/// What becomes of a packet in a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Outcome {
+    /// It is accepted.
+    Accepted,
+    /// It is dropped or rejected.
+    Dropped,
     /// It gets another source, and is accepted.
-    rewritten: bool,
+    Rewritten,
+    /// It goes back to the chain that this one was called from, as at its end.
+    Returned,
 }
 
-impl Fates {
-    const ACCEPTED: Self = Self::of(true, false, false);
-    const DROPPED: Self = Self::of(false, true, false);
-    const THROUGH: Self = Self::of(false, false, true);
-    const REWRITTEN: Self = Self {
-        rewritten: true,
-        ..Self::of(false, false, false)
-    };
-    /// Of a chain that is not followed.
-    const ANY: Self = Self::of(true, true, true);
+/// Everything that may become of it.
+pub(crate) type Outcomes = BTreeSet<Outcome>;
 
-    const fn of(accepted: bool, dropped: bool, through: bool) -> Self {
-        Self {
-            accepted,
-            dropped,
-            through,
-            rewritten: false,
-        }
-    }
+/// Whether the packet is certainly dropped, where the policy drops or accepts what leaves at
+/// the end.
+pub(crate) fn is_dropped(outcomes: &Outcomes, policy_drops: bool) -> bool {
+    !outcomes.contains(&Outcome::Accepted)
+        && (policy_drops || !outcomes.contains(&Outcome::Returned))
+}
 
-    fn or(self, other: Self) -> Self {
-        Self {
-            accepted: self.accepted | other.accepted,
-            dropped: self.dropped | other.dropped,
-            through: self.through | other.through,
-            rewritten: self.rewritten | other.rewritten,
-        }
-    }
-
-    /// Whether the packet is certainly dropped, where the policy drops or accepts
-    /// what leaves at the end.
-    pub(crate) fn is_dropped(self, policy_drops: bool) -> bool {
-        !self.accepted && (policy_drops || !self.through)
-    }
-
-    /// Whether the packet certainly gets another source.
-    pub(crate) fn is_rewritten(self) -> bool {
-        self == Self::REWRITTEN
-    }
+/// Whether the packet certainly gets another source.
+pub(crate) fn is_rewritten(outcomes: &Outcomes) -> bool {
+    outcomes.iter().eq(&[Outcome::Rewritten])
 }
 
 /// What a rule does with a packet that meets its condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step<Chain> {
-    /// It is accepted.
-    Accept,
-    /// It is dropped or rejected.
-    Drop,
-    /// It gets another source, and is accepted.
-    Rewrite,
-    /// Back to the chain that this one was called from.
-    Return,
+    /// This becomes of it.
+    End(Outcome),
     /// Through that chain, and back.
     Jump(Chain),
     /// Through that chain, and not back.
@@ -89,75 +59,63 @@ pub(crate) struct Rule<Chain> {
     pub(crate) certain: bool,
 }
 
-/// Where rules are read from.
-pub(crate) trait Chains {
-    /// What a chain is called by.
-    type Name: Clone + Ord;
-    /// Why a chain cannot be read.
-    type Error;
-
-    /// The rules of a chain that the packet meets or may meet, in their order.
-    fn rules(&mut self, chain: &Self::Name) -> Result<Vec<Rule<Self::Name>>, Self::Error>;
-}
-
 /// A walk of one packet through the chains of one table.
-pub(crate) struct Walk<C: Chains> {
-    chains: C,
+pub(crate) struct Walk<Name, Read> {
+    /// Reads the rules of a chain that the packet meets or may meet, in their order.
+    read: Read,
     /// What becomes of it in the chains that it left again.
-    known: BTreeMap<C::Name, Fates>,
+    known: BTreeMap<Name, Outcomes>,
     /// Every chain that it has come to.
-    pub(crate) entered: BTreeSet<C::Name>,
+    pub(crate) entered: BTreeSet<Name>,
 }
 
-impl<C: Chains> Walk<C> {
-    /// A walk through `chains`.
-    pub(crate) fn new(chains: C) -> Self {
+impl<Name, Read, E> Walk<Name, Read>
+where
+    Name: Clone + Ord,
+    Read: FnMut(&Name) -> Result<Vec<Rule<Name>>, E>,
+{
+    /// A walk through the chains whose rules are read so.
+    pub(crate) fn new(read: Read) -> Self {
         Self {
-            chains,
+            read,
             known: BTreeMap::new(),
             entered: BTreeSet::new(),
         }
     }
 
     /// What may become of the packet in `chain`.
-    pub(crate) fn enter(&mut self, chain: &C::Name) -> Result<Fates, C::Error> {
+    pub(crate) fn enter(&mut self, chain: &Name) -> Result<Outcomes, E> {
         self.follow(chain, 0)
     }
 
-    fn follow(&mut self, chain: &C::Name, depth: usize) -> Result<Fates, C::Error> {
-        if let Some(fates) = self.known.get(chain) {
-            return Ok(*fates);
+    fn follow(&mut self, chain: &Name, depth: usize) -> Result<Outcomes, E> {
+        if let Some(outcomes) = self.known.get(chain) {
+            return Ok(outcomes.clone());
         }
         if self.entered.len() >= MAX_CHAINS || depth > DEEPEST {
-            return Ok(Fates::ANY);
+            // Of a chain that is not followed.
+            return Ok([Outcome::Accepted, Outcome::Dropped, Outcome::Returned].into());
         }
         self.entered.insert(chain.clone());
-        let mut fates = Fates::default();
+        let mut outcomes = Outcomes::new();
         let mut ended = false;
-        for Rule { step, certain } in self.chains.rules(chain)? {
-            let (met, goes_on) = match &step {
-                Step::Accept => (Fates::ACCEPTED, false),
-                Step::Drop => (Fates::DROPPED, false),
-                Step::Rewrite => (Fates::REWRITTEN, false),
-                Step::Return => (Fates::THROUGH, false),
-                Step::Goto(next) => (self.follow(next, depth + 1)?, false),
-                Step::Jump(next) => {
-                    let met = self.follow(next, depth + 1)?;
-                    let through = false;
-                    (Fates { through, ..met }, met.through)
-                }
+        for Rule { step, certain } in (self.read)(chain)? {
+            let mut met = match &step {
+                Step::End(outcome) => Outcomes::from([*outcome]),
+                Step::Goto(next) | Step::Jump(next) => self.follow(next, depth + 1)?,
             };
-            fates = fates.or(met);
+            let goes_on = matches!(step, Step::Jump(_)) && met.remove(&Outcome::Returned);
+            outcomes.append(&mut met);
             if certain && !goes_on {
                 ended = true;
                 break;
             }
         }
         if !ended {
-            fates = fates.or(Fates::THROUGH);
+            outcomes.insert(Outcome::Returned);
         }
-        self.known.insert(chain.clone(), fates);
-        Ok(fates)
+        self.known.insert(chain.clone(), outcomes.clone());
+        Ok(outcomes)
     }
 }
 
@@ -168,21 +126,18 @@ mod tests {
     use super::*;
 
     /// Chains of rules as words: `jump a`, `maybe accept`.
-    struct Written(&'static [(&'static str, &'static [&'static str])]);
+    type Written = &'static [(&'static str, &'static [&'static str])];
 
-    impl Chains for Written {
-        type Name = &'static str;
-        type Error = Infallible;
-
-        fn rules(&mut self, chain: &&'static str) -> Result<Vec<Rule<&'static str>>, Infallible> {
-            let rules = self.0.iter().find(|(name, _)| name == chain).unwrap().1;
+    fn walk(chains: Written) -> Outcomes {
+        let read = |chain: &&'static str| {
+            let rules = chains.iter().find(|(name, _)| name == chain).unwrap().1;
             let rule = |text: &&'static str| {
                 let sure = text.strip_prefix("maybe ");
                 let step = match *sure.unwrap_or(text).split(' ').collect::<Vec<_>>() {
-                    ["accept"] => Step::Accept,
-                    ["drop"] => Step::Drop,
-                    ["rewrite"] => Step::Rewrite,
-                    ["return"] => Step::Return,
+                    ["accept"] => Step::End(Outcome::Accepted),
+                    ["drop"] => Step::End(Outcome::Dropped),
+                    ["rewrite"] => Step::End(Outcome::Rewritten),
+                    ["return"] => Step::End(Outcome::Returned),
                     ["jump", chain] => Step::Jump(chain),
                     ["goto", chain] => Step::Goto(chain),
                     _ => panic!("{text}"),
@@ -190,17 +145,25 @@ mod tests {
                 let certain = sure.is_none();
                 Rule { step, certain }
             };
-            Ok(rules.iter().map(rule).collect())
-        }
+            Ok::<_, Infallible>(rules.iter().map(rule).collect())
+        };
+        let Ok(outcomes) = Walk::new(read).enter(&"base");
+        outcomes
     }
 
     #[track_caller]
-    fn becomes(
-        chains: &'static [(&'static str, &'static [&'static str])],
-        (accepted, dropped, through): (bool, bool, bool),
-    ) {
-        let Ok(fates) = Walk::new(Written(chains)).enter(&"base");
-        assert_eq!(fates, Fates::of(accepted, dropped, through));
+    fn becomes(chains: Written, (accepted, dropped, returned): (bool, bool, bool)) {
+        let outcomes = walk(chains);
+        let expected = [
+            (Outcome::Accepted, accepted),
+            (Outcome::Dropped, dropped),
+            (Outcome::Returned, returned),
+        ];
+        let expected = expected.iter().filter(|(_, is_one)| *is_one);
+        assert!(
+            outcomes.iter().eq(expected.map(|(outcome, _)| outcome)),
+            "{outcomes:?}"
+        );
     }
 
     #[test]
@@ -253,8 +216,11 @@ mod tests {
             (&["accept", "rewrite"], false),
         ] {
             let chains: &'static _ = Box::leak(Box::new([("base", rules)]));
-            let Ok(fates) = Walk::new(Written(chains)).enter(&"base");
-            assert_eq!(fates.is_rewritten(), is_rewritten, "{rules:?}");
+            assert_eq!(
+                super::is_rewritten(&walk(chains)),
+                is_rewritten,
+                "{rules:?}"
+            );
         }
     }
 
@@ -265,10 +231,23 @@ mod tests {
 
     #[test]
     fn only_what_is_certainly_dropped_is() {
-        assert!(Fates::DROPPED.is_dropped(false));
-        assert!(Fates::THROUGH.is_dropped(true));
-        assert!(!Fates::THROUGH.is_dropped(false));
-        assert!(!Fates::ANY.is_dropped(true));
-        assert!(Fates::DROPPED.or(Fates::THROUGH).is_dropped(true));
+        for (outcomes, policy_drops, expected) in [
+            (&[Outcome::Dropped][..], false, true),
+            (&[Outcome::Returned], true, true),
+            (&[Outcome::Returned], false, false),
+            (
+                &[Outcome::Accepted, Outcome::Dropped, Outcome::Returned],
+                true,
+                false,
+            ),
+            (&[Outcome::Dropped, Outcome::Returned], true, true),
+        ] {
+            let outcomes = outcomes.iter().copied().collect();
+            assert_eq!(
+                is_dropped(&outcomes, policy_drops),
+                expected,
+                "{outcomes:?}"
+            );
+        }
     }
 }

@@ -2,21 +2,20 @@
 //! `linux/netfilter_ipv4/ip_tables.h`, `ip6t_entry`, `xt_entry_target`, on
 //! machines of 64 bits), and what they do with packets of pods or of the overlay.
 //!
-//! From pod to pod all that a rule says of addresses, links and TCP is compared.
-//!
-//! Of what pods send or get only rules that certainly match all of it count: those
-//! without a condition, and those with the link's name alone (`tw+`). For the answers
-//! to pods a rule whose only condition is the state of the flow counts as well: it is
-//! meant for them, and a false alarm must be avoided.
+//! What a rule says of addresses, links and protocol is compared with what is known of the
+//! packet ([`crate::probe::Facts`]). Of what pods send or get only rules count that certainly
+//! match all of it: those without a condition, and those with the link's name alone (`tw+`).
+//! For the answers to pods a rule whose only condition is the state of the flow counts as
+//! well: it is meant for them, and a false alarm must be avoided.
 
 use std::convert::Infallible;
 use std::iter;
 use std::net::IpAddr;
 
 use crate::extension;
-use crate::probe::{Probe, is_no_uplink};
+use crate::probe::{Facts, FlowLink, Probe, is_no_uplink};
 use crate::ranges::octets;
-use crate::walk::{Chains, Rule, Step, Walk};
+use crate::walk::{Outcome, Rule, Step, Walk};
 
 /// Where things are in an entry.
 #[derive(Debug, Clone, Copy)]
@@ -31,8 +30,6 @@ pub(super) struct Layout {
     goto: u8,
     /// The flag of a condition that is not looked at: fragments, type of service.
     other: u8,
-    /// The end of what is compared with a packet's header.
-    header: usize,
     /// Offset of the target, and behind it of the next entry.
     target: usize,
     /// The first match, or the target where there is none.
@@ -45,7 +42,6 @@ pub(super) const IPV4: Layout = Layout {
     flags: 82,
     goto: 2,
     other: 1,
-    header: 84,
     target: 88,
     matches: 112,
 };
@@ -56,7 +52,6 @@ pub(super) const IPV6: Layout = Layout {
     flags: 131,
     goto: 4,
     other: 2,
-    header: 136,
     target: 140,
     matches: 168,
 };
@@ -77,9 +72,6 @@ const NOT_OUT: u8 = 0x02;
 const NOT_SOURCE: u8 = 0x08;
 const NOT_DESTINATION: u8 = 0x10;
 const NOT_PROTOCOL: u8 = 0x40;
-const TCP: u16 = 6;
-/// The beginning of the names of pod links and of `tweed.1`.
-const PREFIX: &[u8] = b"tw";
 
 /// A table's rules.
 #[derive(Debug)]
@@ -102,8 +94,10 @@ impl Table {
             let verdict = number(&self.entries, target + OWN)?;
             Some(verdict.cast_signed())
         });
-        let Ok(fates) = Walk::new(Packet { table: self, probe }).enter(&chain.first);
-        probe.is_harmed(fates, policy == Some(DROP))
+        let (facts, may_be_meant) = (probe.facts(), probe.may_be_meant());
+        let read = |chain: &usize| Ok::<_, Infallible>(self.rules(*chain, &facts, may_be_meant));
+        let Ok(outcomes) = Walk::new(read).enter(&chain.first);
+        probe.is_harmed(&outcomes, policy == Some(DROP))
     }
 
     /// Whether there is a chain of this name.
@@ -148,9 +142,9 @@ impl Table {
     fn step(&self, at: usize, target: usize, next: usize) -> Option<Step<usize>> {
         match self.kind(target)? {
             b"" => match number(&self.entries, target + OWN)?.cast_signed() {
-                DROP => Some(Step::Drop),
-                ACCEPT => Some(Step::Accept),
-                RETURN => Some(Step::Return),
+                DROP => Some(Step::End(Outcome::Dropped)),
+                ACCEPT => Some(Step::End(Outcome::Accepted)),
+                RETURN => Some(Step::End(Outcome::Returned)),
                 jump => {
                     let to = usize::try_from(jump).ok()?;
                     let flags = self.entries.get(at + self.layout.flags)?;
@@ -166,162 +160,106 @@ impl Table {
     }
 
     /// Whether the packet meets the rule at `at`; none if unknown.
-    fn meets(&self, at: usize, target: usize, probe: Probe) -> Option<bool> {
-        let mut met = self.meets_head(at, probe);
+    fn meets(&self, at: usize, target: usize, facts: &Facts) -> Option<bool> {
         let mut next = at + self.layout.matches;
-        while next < target && met != Some(false) {
-            let size = short(&self.entries, next).filter(|size| *size > 0)?;
-            let end = next + usize::from(size);
-            let name = self.kind(next).and_then(|name| str::from_utf8(name).ok());
-            let structure = self.entries.get(next + OWN..end)?;
-            met = match extension::meets(name?, structure, probe) {
-                Some(true) => met,
-                // One that is not met decides, whatever is not known besides.
-                other => other,
-            };
-            next = end;
-        }
-        met
-    }
-
-    /// Whether the rule's first range of addresses, the one of sources, or its second one holds
-    /// `address`.
-    fn holds(&self, at: usize, nth: usize, address: IpAddr) -> Option<bool> {
-        let octets = octets(address);
-        let field = |nth: usize| {
-            let start = at + nth * octets.len();
-            self.entries.get(start..start + octets.len())
-        };
-        let mut bits = octets.iter().zip(field(nth)?).zip(field(nth + 2)?);
-        Some(bits.all(|((byte, range), mask)| byte & mask == *range))
+        let matches = iter::from_fn(|| {
+            (next < target).then(|| {
+                let size = short(&self.entries, next).filter(|size| *size > 0);
+                // One that cannot be read is the last, and not known.
+                let end = size.map_or(target, |size| next + usize::from(size));
+                let name = self.kind(next).and_then(|name| str::from_utf8(name).ok());
+                let structure = self.entries.get(next + OWN..end);
+                next = end;
+                extension::meets(name?, structure?, facts)
+            })
+        });
+        extension::all(iter::once(self.meets_head(at, facts)).chain(matches))
     }
 
     /// Whether the packet meets what the rule says without matches: addresses, links
     /// and protocol.
-    fn meets_head(&self, at: usize, probe: Probe) -> Option<bool> {
+    fn meets_head(&self, at: usize, facts: &Facts) -> Option<bool> {
         let Layout {
             links,
             protocol,
             flags,
-            goto,
-            other: other_flag,
-            header,
+            other,
             ..
         } = self.layout;
-        let bytes = |from: usize, to: usize| self.entries.get(at + from..at + to);
-        let is_free = |part: Option<&[u8]>| part.is_some_and(|p| p.iter().all(|byte| *byte == 0));
-        let pattern = |nth: usize| {
-            let name = bytes(links + nth * NAME, links + (nth + 1) * NAME);
-            let mask = bytes(links + (nth + 2) * NAME, links + (nth + 3) * NAME);
-            let length = mask.map(|mask| mask.iter().take_while(|byte| **byte != 0).count());
-            name.zip(length)
-                .and_then(|(name, length)| name.get(..length))
+        let link = |nth: usize, link: FlowLink| {
+            let field = |nth: usize| self.entries.get(at + links + nth * NAME..)?.get(..NAME);
+            let mask = field(nth + 2)?.iter();
+            let pattern = field(nth)?.get(..mask.take_while(|byte| **byte != 0).count())?;
+            match link.name() {
+                _ if pattern.is_empty() => Some(true),
+                Some(name) => Some(name.starts_with(pattern)),
+                None if link == FlowLink::Uplink && is_no_uplink(pattern) => Some(false),
+                None => None,
+            }
         };
-        let (incoming, outgoing) = (pattern(0)?, pattern(1)?);
-        let head = self.entries.get(at + links + 4 * NAME..at + header)?;
-        let only_goto = |(place, byte): (usize, &u8)| {
-            let is_flags = place == flags - links - 4 * NAME;
-            *byte & !(if is_flags { goto } else { 0 }) == 0
+        let number = short(&self.entries, at + protocol)?;
+        let is_protocol = match number {
+            0 => Some(true),
+            number => facts.protocol.map(|protocol| u16::from(protocol) == number),
         };
-        // But for the names of the links.
-        let is_plain = is_free(bytes(0, links)) && head.iter().enumerate().all(only_goto);
+        let (source, destination) = facts.addresses.unzip();
         let inverted = *self.entries.get(at + flags + 1)?;
-        match probe {
-            Probe::PodToPod(flow) => {
-                let number = short(&self.entries, at + protocol)?;
-                let meets = [
-                    (self.holds(at, 0, flow.source)?, NOT_SOURCE),
-                    (self.holds(at, 1, flow.destination)?, NOT_DESTINATION),
-                    (flow.incoming.name().starts_with(incoming), NOT_IN),
-                    (flow.outgoing.name().starts_with(outgoing), NOT_OUT),
-                    (number == 0 || number == TCP, NOT_PROTOCOL),
-                ];
-                let is_met = |(met, flag): (bool, u8)| met != (inverted & flag != 0);
-                let is_known = self.entries.get(at + flags)? & other_flag == 0;
-                match meets.into_iter().all(is_met) {
-                    true => is_known.then_some(true),
-                    false => Some(false),
-                }
-            }
-            Probe::FromPod => {
-                let is_certain = PREFIX.starts_with(incoming) && outgoing.is_empty() && is_plain;
-                is_certain.then_some(true)
-            }
-            Probe::ToPod => {
-                let is_certain = PREFIX.starts_with(outgoing) && incoming.is_empty() && is_plain;
-                is_certain.then_some(true)
-            }
-            Probe::FromPeer => {
-                let may_be_pod = PREFIX.starts_with(outgoing) || outgoing.starts_with(PREFIX);
-                let is_other = (is_no_uplink(incoming) && inverted & NOT_IN == 0)
-                    || (!may_be_pod && inverted & NOT_OUT == 0);
-                let is_certain = PREFIX.starts_with(outgoing) && incoming.is_empty() && is_plain;
-                if is_other {
-                    Some(false)
-                } else {
-                    is_certain.then_some(true)
-                }
-            }
-            Probe::VxlanIn(_) | Probe::VxlanOut(_) => {
-                const UDP: u16 = 17;
-                let (uplink, link_flag) = match probe {
-                    Probe::VxlanOut(_) => (outgoing, NOT_OUT),
-                    _ => (incoming, NOT_IN),
-                };
-                let number = short(&self.entries, at + protocol)?;
-                let is_udp = number == UDP;
-                if number != 0 && is_udp == (inverted & NOT_PROTOCOL != 0) {
-                    return Some(false);
-                }
-                if is_no_uplink(uplink) && inverted & link_flag == 0 {
-                    return Some(false);
-                }
-                let is_free = uplink.is_empty() && is_free(bytes(0, links));
-                let is_known = is_free && self.entries.get(at + flags)? & other_flag == 0;
-                is_known.then_some(true)
-            }
-        }
+        let met = [
+            (self.holds(at, 0, source), NOT_SOURCE),
+            (self.holds(at, 1, destination), NOT_DESTINATION),
+            (link(0, facts.incoming), NOT_IN),
+            (link(1, facts.outgoing), NOT_OUT),
+            (is_protocol, NOT_PROTOCOL),
+        ];
+        let met = met.map(|(met, flag)| Some(met? != (inverted & flag != 0)));
+        let has_other = self.entries.get(at + flags)? & other != 0;
+        extension::all(met.into_iter().chain([(!has_other).then_some(true)]))
     }
-}
 
-/// One packet in a table.
-struct Packet<'a> {
-    table: &'a Table,
-    probe: Probe,
-}
+    /// Whether the rule's first range of addresses, the one of sources, or its second one holds
+    /// `address`; none if that depends on the address, which is not known.
+    fn holds(&self, at: usize, nth: usize, address: Option<IpAddr>) -> Option<bool> {
+        // Two ranges and two masks are before the names of the links.
+        let length = self.layout.links / 4;
+        let field = |nth: usize| self.entries.get(at + nth * length..)?.get(..length);
+        let (range, mask) = (field(nth)?, field(nth + 2)?);
+        if mask.iter().all(|byte| *byte == 0) {
+            return Some(true);
+        }
+        let octets = octets(address?);
+        let mut bits = octets.iter().zip(range).zip(mask);
+        Some(bits.all(|((byte, range), mask)| byte & mask == *range))
+    }
 
-impl Chains for Packet<'_> {
-    type Name = usize;
-    type Error = Infallible;
-
-    /// From the rule at this offset to the end of its chain, or to the first rule that
+    /// The rules that a packet meets or, where they `may_be_meant` for it, may meet: from
+    /// that at this offset to the end of its chain, or to the first rule that
     /// certainly ends the packet's way.
-    fn rules(&mut self, chain: &usize) -> Result<Vec<Rule<usize>>, Infallible> {
+    fn rules(&self, chain: usize, facts: &Facts, may_be_meant: bool) -> Vec<Rule<usize>> {
         let mut rules = Vec::new();
-        let mut at = *chain;
+        let mut at = chain;
         loop {
-            let entry = self.table.target(at);
-            let target = entry.and_then(|(target, _)| self.table.kind(target));
+            let entry = self.target(at);
+            let target = entry.and_then(|(target, _)| self.kind(target));
             let (Some((target, next)), Some(kind)) = (entry, target) else {
                 // The rules cannot be followed.
                 rules.push(Rule {
-                    step: Step::Accept,
+                    step: Step::End(Outcome::Accepted),
                     certain: false,
                 });
-                return Ok(rules);
+                return rules;
             };
             // The end of all chains, or the beginning of the next one.
             if kind == b"ERROR" {
-                return Ok(rules);
+                return rules;
             }
-            let met = self.table.meets(at, target, self.probe);
+            let met = self.meets(at, target, facts);
             let certain = met == Some(true);
-            let counts = certain || met.is_none() && self.probe.may_be_meant();
-            if counts && let Some(step) = self.table.step(at, target, next) {
+            let counts = certain || met.is_none() && may_be_meant;
+            if counts && let Some(step) = self.step(at, target, next) {
                 let ends = certain && !matches!(step, Step::Jump(_));
                 rules.push(Rule { step, certain });
                 if ends {
-                    return Ok(rules);
+                    return rules;
                 }
             }
             at = next;

@@ -26,10 +26,9 @@ use tweed_netlink::nf::{FAMILY_INET, FAMILY_IPV4, FAMILY_IPV6, Message, Socket, 
 use tweed_netlink::{Error, nf::attributes::number};
 
 use super::rule::judge;
-use super::set::{self, Elements};
-use super::{hook, is_own};
+use super::{hook, is_own, set};
 use crate::probe::{self, Hook, Packets, Probe};
-use crate::walk::{Chains, Rule, Walk};
+use crate::walk::{Rule, Walk};
 
 /// `NF_DROP`.
 const DROP: u32 = 0;
@@ -184,14 +183,10 @@ fn examine<R: Ruleset>(
     let mut passed = BTreeSet::new();
     let dropped = probe::dropped(probes, |probe| {
         let table = chain.table();
-        let mut walk = Walk::new(Reader {
-            ruleset,
-            table,
-            probe,
-        });
-        let fates = walk.enter(&chain.name)?;
+        let mut walk = Walk::new(|chain: &String| rules(ruleset, table, chain, probe));
+        let outcomes = walk.enter(&chain.name)?;
         passed.append(&mut walk.entered);
-        Ok(probe.is_harmed(fates, chain.drops_by_policy))
+        Ok(probe.is_harmed(&outcomes, chain.drops_by_policy))
     })?;
     let Some(dropped) = dropped else {
         return Ok((None, passed));
@@ -215,36 +210,25 @@ fn examine<R: Ruleset>(
     Ok((Some(problem.with_cure(cure)), passed))
 }
 
-/// Reads the chains and sets of a table, for one packet.
-struct Reader<'a, R> {
-    ruleset: &'a mut R,
-    table: TableKey<'a>,
+/// The rules of a chain that the packet meets or may meet.
+fn rules<R: Ruleset>(
+    ruleset: &mut R,
+    table: TableKey<'_>,
+    chain: &str,
     probe: Probe,
-}
-
-impl<R: Ruleset> Chains for Reader<'_, R> {
-    type Name = String;
-    type Error = R::Error;
-
-    fn rules(&mut self, chain: &String) -> Result<Vec<Rule<String>>, R::Error> {
-        let mut rules = Vec::new();
-        for rule in self.ruleset.rules(self.table, chain)? {
-            let expressions = rule.attribute(RULE_EXPRESSIONS).unwrap_or_default();
-            rules.extend(judge(expressions, self.probe, self)?);
-        }
-        Ok(rules)
+) -> Result<Vec<Rule<String>>, R::Error> {
+    let dumped = ruleset.rules(table, chain)?;
+    let mut sets = |set: &str| {
+        let dump = ruleset.elements(table, set)?;
+        let lists = dump.iter().filter_map(|part| part.attribute(ELEMENTS));
+        Ok::<_, R::Error>(set::read(lists))
+    };
+    let mut rules = Vec::new();
+    for rule in dumped {
+        let expressions = rule.attribute(RULE_EXPRESSIONS).unwrap_or_default();
+        rules.extend(judge(expressions, probe, &mut sets)?);
     }
-}
-
-impl<R: Ruleset> set::Table for Reader<'_, R> {
-    type Error = R::Error;
-
-    fn elements(&mut self, set: &str) -> Result<Option<Elements>, R::Error> {
-        let dump = self.ruleset.elements(self.table, set)?;
-        Ok(set::read(
-            dump.iter().filter_map(|part| part.attribute(ELEMENTS)),
-        ))
-    }
+    Ok(rules)
 }
 
 /// By firewalld's own program: it replaces its table at each reload, and may own it.
@@ -289,8 +273,7 @@ fn firewalld_cure(hook: Hook, vxlan: Option<u16>, has_peers: bool) -> String {
 /// keeps. Names that begin with `tw` are pod links and `tweed.1`.
 fn cure(chain: &Chain, passed: &BTreeSet<String>, probes: &[Probe]) -> String {
     let by = |name: &str| passed.contains(name);
-    let vxlan = probes.iter().find_map(|probe| probe.vxlan());
-    let vxlan = vxlan.map(|vxlan| vxlan.port);
+    let vxlan = probes.iter().find_map(|probe| probe.facts().port);
     if chain.family == FAMILY_INET && chain.table == "firewalld" {
         return firewalld_cure(chain.hook, vxlan, probes.contains(&Probe::FromPeer));
     }

@@ -3,15 +3,11 @@
 
 use std::net::IpAddr;
 
-use crate::probe::{Flow, FlowLink, POD_LINK, Probe, Vxlan, is_no_uplink};
+use crate::probe::{Facts, FlowLink, State, is_no_uplink};
 use crate::ranges::octets;
 use tweed_core::family::Family;
 use tweed_core::ownership::{LEAVING_LINK_GROUP, LINK_GROUP};
 use tweed_netlink::nf::attributes::{find, number};
-
-/// `IPPROTO_UDP` and `IPPROTO_TCP`
-const UDP: u8 = 17;
-const TCP: u8 = 6;
 
 /// What a register holds.
 #[derive(Clone)]
@@ -33,18 +29,18 @@ pub(super) enum Loaded {
 }
 
 /// What the expression `name` loads.
-pub(super) fn load(name: &str, data: &[u8], probe: Probe) -> Loaded {
+pub(super) fn load(name: &str, data: &[u8], facts: &Facts) -> Loaded {
     match name {
-        "meta" => Loaded::Value(meta(data, probe)),
-        "ct" => flow(data, probe),
-        "payload" => Loaded::Value(payload(data, probe)),
-        "fib" => Loaded::Value(fib(data, probe)),
+        "meta" => Loaded::Value(meta(data, facts)),
+        "ct" => flow(data, facts.state),
+        "payload" => Loaded::Value(payload(data, facts)),
+        "fib" => Loaded::Value(fib(data, facts)),
         _ => Loaded::Value(Value::Unknown),
     }
 }
 
 /// `NFTA_META_KEY` and the keys of `enum nft_meta_keys` that are known.
-fn meta(data: &[u8], probe: Probe) -> Value {
+fn meta(data: &[u8], facts: &Facts) -> Value {
     const KEY: u16 = 2;
     const PROTOCOL: u32 = 1;
     const IIF: u32 = 4;
@@ -55,51 +51,32 @@ fn meta(data: &[u8], probe: Probe) -> Value {
     const L4PROTO: u32 = 16;
     const IIFGROUP: u32 = 21;
     const OIFGROUP: u32 = 22;
-    let Some(key) = find(data, KEY).and_then(number) else {
-        return Value::Unknown;
-    };
-    let known = |bytes: &[u8]| Value::Known(bytes.to_vec());
     let is_no_pods: fn(&[u8]) -> bool = |group| {
         let pods = [LINK_GROUP, LEAVING_LINK_GROUP];
         pods.iter().any(|pods| group == pods.to_ne_bytes())
     };
-    if let Probe::PodToPod(flow) = probe {
-        let link = match key {
-            IIF | IIFNAME | IIFGROUP => flow.incoming,
-            _ => flow.outgoing,
-        };
-        return match (key, link) {
-            (IIFNAME | OIFNAME, _) => known(link.name()),
-            (IIF | OIF, FlowLink::Other { index, .. }) => known(&index.to_ne_bytes()),
-            (IIFGROUP | OIFGROUP, FlowLink::Pod) => known(&LINK_GROUP.to_ne_bytes()),
-            (IIFGROUP | OIFGROUP, FlowLink::Other { .. }) => Value::Not(is_no_pods),
-            (L4PROTO, _) => known(&[TCP]),
-            (NFPROTO, _) => known(nfproto(flow.family())),
-            (PROTOCOL, _) => known(ethertype(flow.family())),
-            _ => Value::Unknown,
-        };
-    }
-    match (key, probe) {
-        (IIFNAME, Probe::FromPod) | (OIFNAME, Probe::ToPod | Probe::FromPeer) => known(POD_LINK),
-        (IIFGROUP, Probe::FromPod) | (OIFGROUP, Probe::ToPod | Probe::FromPeer) => {
-            known(&LINK_GROUP.to_ne_bytes())
+    let key = find(data, KEY).and_then(number);
+    let link = match key {
+        Some(IIF | IIFNAME | IIFGROUP) => facts.incoming,
+        _ => facts.outgoing,
+    };
+    let known = match (key, link) {
+        (Some(IIFNAME | OIFNAME), FlowLink::Uplink) => return Value::Not(is_no_uplink),
+        (Some(IIF | OIF), FlowLink::Uplink) => {
+            return Value::Not(|index| index == 1_u32.to_ne_bytes());
         }
-        (IIFNAME, Probe::VxlanIn(_) | Probe::FromPeer) | (OIFNAME, Probe::VxlanOut(_)) => {
-            Value::Not(is_no_uplink)
+        (Some(IIFGROUP | OIFGROUP), FlowLink::Uplink | FlowLink::Other { .. }) => {
+            return Value::Not(is_no_pods);
         }
-        (IIF, Probe::VxlanIn(_) | Probe::FromPeer) | (OIF, Probe::VxlanOut(_)) => {
-            Value::Not(|index| index == 1_u32.to_ne_bytes())
-        }
-        (IIFGROUP, Probe::VxlanIn(_) | Probe::FromPeer) | (OIFGROUP, Probe::VxlanOut(_)) => {
-            Value::Not(is_no_pods)
-        }
-        _ => match (key, probe.vxlan().map(|vxlan| vxlan.family)) {
-            (L4PROTO, Some(_)) => known(&[UDP]),
-            (NFPROTO, Some(family)) => known(nfproto(family)),
-            (PROTOCOL, Some(family)) => known(ethertype(family)),
-            _ => Value::Unknown,
-        },
-    }
+        (Some(IIFNAME | OIFNAME), link) => link.name().map(|name| name.to_vec()),
+        (Some(IIF | OIF), FlowLink::Other { index, .. }) => Some(index.to_ne_bytes().to_vec()),
+        (Some(IIFGROUP | OIFGROUP), FlowLink::Pod) => Some(LINK_GROUP.to_ne_bytes().to_vec()),
+        (Some(L4PROTO), _) => facts.protocol.map(|protocol| vec![protocol]),
+        (Some(NFPROTO), _) => facts.family.map(|family| nfproto(family).to_vec()),
+        (Some(PROTOCOL), _) => facts.family.map(|family| ethertype(family).to_vec()),
+        _ => None,
+    };
+    known.map_or(Value::Unknown, Value::Known)
 }
 
 /// `NFPROTO_IPV4` and `NFPROTO_IPV6`.
@@ -120,45 +97,28 @@ fn ethertype(family: Family) -> &'static [u8] {
 
 /// `NFTA_CT_KEY`. An untracked packet has a state and nothing else, and a rule that
 /// asks for more ends there.
-fn flow(data: &[u8], probe: Probe) -> Loaded {
+fn flow(data: &[u8], state: State) -> Loaded {
     const KEY: u16 = 2;
     const STATE: u32 = 0;
     const DIRECTION: u32 = 1;
-    /// `IP_CT_DIR_ORIGINAL`, of the packet that opens a flow.
+    /// `IP_CT_DIR_ORIGINAL`, of the packet that opens a flow, and `IP_CT_DIR_REPLY`.
     const ORIGINAL: u8 = 0;
-    /// `IP_CT_DIR_REPLY`, of an answer.
     const REPLY: u8 = 1;
-    /// `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`
-    const ESTABLISHED: u32 = 1 << 1;
-    /// `NF_CT_STATE_BIT(IP_CT_NEW)`
-    const NEW: u32 = 1 << 3;
-    /// `NF_CT_STATE_UNTRACKED_BIT`
-    const UNTRACKED: u32 = 1 << 6;
-    let state = |bit: u32| Loaded::Value(Value::Known(bit.to_ne_bytes().to_vec()));
-    match (probe, find(data, KEY).and_then(number)) {
-        (Probe::FromPod | Probe::FromPeer | Probe::PodToPod(_), Some(STATE)) => state(NEW),
-        (Probe::FromPod | Probe::FromPeer | Probe::PodToPod(_), Some(DIRECTION)) => {
-            Loaded::Value(Value::Known(vec![ORIGINAL]))
-        }
-        (Probe::ToPod, Some(STATE)) => state(ESTABLISHED),
-        (Probe::ToPod, Some(DIRECTION)) => Loaded::Value(Value::Known(vec![REPLY])),
-        (Probe::FromPod | Probe::ToPod | Probe::FromPeer | Probe::PodToPod(_), _) => {
-            Loaded::Value(Value::Flow)
-        }
-        (Probe::VxlanIn(_) | Probe::VxlanOut(_), Some(STATE)) => state(UNTRACKED),
-        (Probe::VxlanIn(_) | Probe::VxlanOut(_), _) => Loaded::Break,
-    }
+    Loaded::Value(match (find(data, KEY).and_then(number), state) {
+        (Some(STATE), state) => Value::Known((state as u32).to_ne_bytes().to_vec()),
+        (_, State::Untracked) => return Loaded::Break,
+        (Some(DIRECTION), State::New) => Value::Known(vec![ORIGINAL]),
+        (Some(DIRECTION), State::Established) => Value::Known(vec![REPLY]),
+        _ => Value::Flow,
+    })
 }
 
-/// `NFTA_PAYLOAD_…`: of the headers of a VXLAN packet the protocol is known and the port that
-/// it goes to, which rules may load together with what stands before it; of one from pod to
-/// pod the protocol and the addresses.
-fn payload(data: &[u8], probe: Probe) -> Value {
+/// `NFTA_PAYLOAD_…`: of the headers the protocol, the addresses and the port that the packet
+/// goes to, which rules may load together with what stands before it.
+fn payload(data: &[u8], facts: &Facts) -> Value {
     const BASE: u16 = 2;
     const OFFSET: u16 = 3;
     const LENGTH: u16 = 4;
-    const NETWORK: u32 = 1;
-    const TRANSPORT: u32 = 2;
     /// Longer than what rules compare.
     const LONGEST: u32 = 64;
     let field = |kind| find(data, kind).and_then(number);
@@ -166,65 +126,50 @@ fn payload(data: &[u8], probe: Probe) -> Value {
     else {
         return Value::Unknown;
     };
-    let vxlan = |Vxlan { port, family }: Vxlan, place: u32| match (base, place, family) {
-        (TRANSPORT, 2 | 3, _) => port.to_be_bytes().get(place as usize - 2).copied(),
-        (NETWORK, 9, Family::V4) | (NETWORK, 6, Family::V6) => Some(UDP),
-        _ => None,
-    };
     let places = offset..offset.saturating_add(length.min(LONGEST));
-    let bytes: Vec<Option<u8>> = match probe {
-        Probe::PodToPod(flow) if base == NETWORK => {
-            places.map(|place| address_byte(&flow, place)).collect()
-        }
-        Probe::VxlanIn(packet) | Probe::VxlanOut(packet) => {
-            places.map(|place| vxlan(packet, place)).collect()
-        }
-        _ => return Value::Unknown,
-    };
+    let bytes: Vec<Option<u8>> = places.map(|place| byte(base, place, facts)).collect();
     match bytes.iter().copied().collect() {
         Some(known) => Value::Known(known),
+        None if bytes.iter().all(Option::is_none) => Value::Unknown,
         None => Value::Partly(bytes),
     }
 }
 
-/// A byte of a flow's network header, as far as it is known.
-fn address_byte(flow: &Flow, place: u32) -> Option<u8> {
-    let (protocol, source, destination, length) = match flow.family() {
-        Family::V4 => (9, 12, 16, 4),
-        Family::V6 => (6, 8, 24, 16),
+/// A byte of a header, if it is known.
+fn byte(base: u32, place: u32, facts: &Facts) -> Option<u8> {
+    const NETWORK: u32 = 1;
+    const TRANSPORT: u32 = 2;
+    /// In the headers of UDP and TCP.
+    const PORT: u32 = 2;
+    let (protocol, source, destination) = match facts.family? {
+        Family::V4 => (9, 12, 16),
+        Family::V6 => (6, 8, 24),
     };
-    let of = |address: IpAddr, first: u32| {
-        let at = usize::try_from(place.checked_sub(first)?).ok()?;
-        octets(address).get(at).copied()
-    };
-    if place == protocol {
-        Some(TCP)
-    } else if place < source + length {
-        of(flow.source, source)
-    } else {
-        of(flow.destination, destination)
+    let at = |first: u32| usize::try_from(place.checked_sub(first)?).ok();
+    let of = |address: IpAddr, first| octets(address).get(at(first)?).copied();
+    match base {
+        TRANSPORT => facts.port?.to_be_bytes().get(at(PORT)?).copied(),
+        NETWORK if place == protocol => facts.protocol,
+        NETWORK if place < destination => of(facts.addresses?.0, source),
+        NETWORK => of(facts.addresses?.1, destination),
+        _ => None,
     }
 }
 
-/// `NFTA_FIB_…`: that the destination of what comes in is this node's, or that addresses are
-/// those of pods.
-fn fib(data: &[u8], probe: Probe) -> Value {
+/// `NFTA_FIB_…`: what is known of the addresses.
+fn fib(data: &[u8], facts: &Facts) -> Value {
     const RESULT: u16 = 2;
     const FLAGS: u16 = 3;
     const ADDRESS_TYPE: u32 = 3;
     const SOURCE: u32 = 1;
     const DESTINATION: u32 = 2;
-    /// `RTN_UNICAST` and `RTN_LOCAL`
-    const UNICAST: u32 = 1;
-    const LOCAL: u32 = 2;
     let field = |kind| find(data, kind).and_then(number);
-    match (field(RESULT), field(FLAGS), probe) {
-        (Some(ADDRESS_TYPE), Some(DESTINATION), Probe::VxlanIn(_)) => {
-            Value::Known(LOCAL.to_ne_bytes().to_vec())
-        }
-        (Some(ADDRESS_TYPE), Some(SOURCE | DESTINATION), Probe::PodToPod(_)) => {
-            Value::Known(UNICAST.to_ne_bytes().to_vec())
-        }
-        _ => Value::Unknown,
-    }
+    let known = match (field(RESULT), field(FLAGS)) {
+        (Some(ADDRESS_TYPE), Some(SOURCE)) => facts.types.0,
+        (Some(ADDRESS_TYPE), Some(DESTINATION)) => facts.types.1,
+        _ => None,
+    };
+    known.map_or(Value::Unknown, |kind| {
+        Value::Known(kind.to_ne_bytes().to_vec())
+    })
 }

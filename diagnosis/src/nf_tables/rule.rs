@@ -7,10 +7,10 @@
 
 use super::packet::{Loaded, Value, load};
 use super::registers::Registers;
-use super::set::Table;
+use super::set::Elements;
 use crate::extension;
-use crate::probe::Probe;
-use crate::walk::{Rule, Step};
+use crate::probe::{Facts, Probe, State};
+use crate::walk::{Outcome, Rule, Step};
 use tweed_netlink::nf::attributes::{each, find, number, text};
 use tweed_netlink::nf::object::{EXPRESSION_DATA, EXPRESSION_NAME};
 use tweed_netlink::nf::verdict::Verdict;
@@ -18,10 +18,11 @@ use tweed_netlink::nf::verdict::Verdict;
 /// The register of verdicts: `NFT_REG_VERDICT`.
 const VERDICT: u32 = 0;
 /// A rule on its way through its expressions.
-struct Judge<'a, T> {
+struct Judge<'a, S> {
     probe: Probe,
-    /// The sets of its table.
-    table: &'a mut T,
+    facts: Facts,
+    /// Reads the sets of its table.
+    sets: &'a mut S,
     registers: Registers,
     /// Whether it asks for anything of conntrack's that is not known.
     asks_flow: bool,
@@ -32,14 +33,17 @@ struct Judge<'a, T> {
 
 /// What the rule with these expressions does with the probe, if it meets or may meet
 /// the rule: with a map of verdicts one rule for each.
-pub(super) fn judge<T: Table>(
+///
+/// `sets` gives the elements of a set; none if it has some of a kind that is not known.
+pub(super) fn judge<E>(
     expressions: &[u8],
     probe: Probe,
-    table: &mut T,
-) -> Result<Vec<Rule<String>>, T::Error> {
+    sets: &mut impl FnMut(&str) -> Result<Option<Elements>, E>,
+) -> Result<Vec<Rule<String>>, E> {
     let mut rule = Judge {
         probe,
-        table,
+        facts: probe.facts(),
+        sets,
         registers: Registers::default(),
         asks_flow: false,
         certain: true,
@@ -55,7 +59,7 @@ pub(super) fn judge<T: Table>(
     Ok(rule.ended())
 }
 
-impl<T: Table> Judge<'_, T> {
+impl<E, S: FnMut(&str) -> Result<Option<Elements>, E>> Judge<'_, S> {
     fn ended(self) -> Vec<Rule<String>> {
         // What is asked of a flow that was open before is not meant for one that opens one; but
         // what others have marked a flow for may be not to translate it.
@@ -68,9 +72,8 @@ impl<T: Table> Judge<'_, T> {
     }
 
     /// Whether the packet may get past this expression.
-    fn follow(&mut self, name: &str, data: &[u8]) -> Result<bool, T::Error> {
+    fn follow(&mut self, name: &str, data: &[u8]) -> Result<bool, E> {
         const DESTINATION: u16 = 1;
-        let probe = self.probe;
         let met = match name {
             "meta" | "ct" | "payload" | "fib" | "rt" | "socket" | "hash" | "numgen" | "exthdr"
             | "osf" | "tunnel" | "xfrm" => {
@@ -78,7 +81,7 @@ impl<T: Table> Judge<'_, T> {
                 let Some(register) = find(data, DESTINATION).and_then(number) else {
                     return Ok(true);
                 };
-                let Loaded::Value(value) = load(name, data, probe) else {
+                let Loaded::Value(value) = load(name, data, &self.facts) else {
                     return Ok(false);
                 };
                 self.asks_flow |= matches!(value, Value::Flow);
@@ -93,14 +96,14 @@ impl<T: Table> Judge<'_, T> {
             "range" => self.is_in_range(data),
             "lookup" => return self.look_up(data),
             "match" => extension_of(data)
-                .and_then(|(name, structure)| extension::meets(name, structure, probe)),
+                .and_then(|(name, structure)| extension::meets(name, structure, &self.facts)),
             "target" => {
                 let name = extension_of(data).map(|(name, _)| name);
                 self.steps.extend(name.and_then(extension::verdict));
                 Some(true)
             }
             "reject" => {
-                self.steps = vec![Step::Drop];
+                self.steps = vec![Step::End(Outcome::Dropped)];
                 Some(true)
             }
             "immediate" => {
@@ -108,12 +111,12 @@ impl<T: Table> Judge<'_, T> {
                 Some(true)
             }
             "masq" | "nat" => {
-                self.steps = vec![Step::Rewrite];
+                self.steps = vec![Step::End(Outcome::Rewritten)];
                 Some(true)
             }
             // As the target NFQUEUE.
             "queue" => {
-                self.steps = vec![Step::Accept];
+                self.steps = vec![Step::End(Outcome::Accepted)];
                 Some(true)
             }
             "counter" | "log" | "last" | "notrack" | "dup" => Some(true),
@@ -184,7 +187,7 @@ impl<T: Table> Judge<'_, T> {
                     _ => None,
                 }
             }
-            Value::Flow if self.probe == Probe::ToPod => Some(true),
+            Value::Flow if self.facts.state == State::Established => Some(true),
             _ => None,
         }
     }
@@ -206,7 +209,7 @@ impl<T: Table> Judge<'_, T> {
     }
 
     /// `NFTA_LOOKUP_…`: a set that the value is or is not in, or a map.
-    fn look_up(&mut self, data: &[u8]) -> Result<bool, T::Error> {
+    fn look_up(&mut self, data: &[u8]) -> Result<bool, E> {
         const SET: u16 = 1;
         const SOURCE: u16 = 2;
         const DESTINATION: u16 = 3;
@@ -214,27 +217,19 @@ impl<T: Table> Judge<'_, T> {
         const INVERTED: u32 = 1;
         let value = self.register(data, SOURCE);
         let destination = find(data, DESTINATION).and_then(number);
-        if matches!(value, Value::Flow) {
-            if self.probe == Probe::ToPod {
-                if destination == Some(VERDICT) {
-                    self.steps = vec![Step::Accept];
-                }
-                return Ok(true);
-            }
-            self.certain = false;
-            return Ok(true);
-        }
+        let is_flow = matches!(value, Value::Flow);
         let name = find(data, SET).and_then(text).unwrap_or_default();
         // A set with a name changes by itself, which would have to be watched.
-        let elements = if name.starts_with("__") {
-            self.table.elements(name)?
+        let elements = if name.starts_with("__") && !is_flow {
+            (self.sets)(name)?
         } else {
             None
         };
         let Some(elements) = elements else {
-            self.certain = false;
+            // What is asked of an open flow is meant for the answers to pods.
+            self.certain &= is_flow && self.facts.state == State::Established;
             match destination {
-                Some(VERDICT) => self.steps = vec![Step::Accept],
+                Some(VERDICT) => self.steps = vec![Step::End(Outcome::Accepted)],
                 Some(register) => {
                     self.registers.set(register, Value::Unknown);
                 }
@@ -246,27 +241,21 @@ impl<T: Table> Judge<'_, T> {
         let source = find(data, SOURCE).and_then(number);
         let joined = source.and_then(|source| self.registers.joined(source, elements.length()?));
         let value = joined.unwrap_or(value);
-        match destination {
-            Some(VERDICT) => {
-                let possible = elements.possible(&value);
-                let steps = possible.filter_map(|one| one.verdict.clone().map(step));
-                self.steps = steps.collect();
-                self.certain &= elements.decide(&value);
-                Ok(!self.steps.is_empty())
-            }
-            Some(register) => {
-                self.registers.set(register, Value::Unknown);
-                let contained = elements.contains(&value);
-                self.certain &= contained.is_some();
-                Ok(contained != Some(false))
-            }
-            None => {
-                let inverted = find(data, FLAGS).and_then(number) == Some(INVERTED);
-                let contained = elements.contains(&value);
-                self.certain &= contained.is_some();
-                Ok(contained.is_none_or(|contained| contained != inverted))
-            }
+        if destination == Some(VERDICT) {
+            let possible = elements.possible(&value);
+            let steps = possible.filter_map(|one| one.verdict.clone().map(step));
+            self.steps = steps.collect();
+            self.certain &= elements.decide(&value);
+            return Ok(!self.steps.is_empty());
         }
+        if let Some(register) = destination {
+            self.registers.set(register, Value::Unknown);
+        }
+        // Only of a set it may be asked that the value is not in it.
+        let inverted = find(data, FLAGS).and_then(number) == Some(INVERTED);
+        let contained = elements.contains(&value);
+        self.certain &= contained.is_some();
+        Ok(contained.is_none_or(|contained| contained != inverted))
     }
 
     /// `NFTA_IMMEDIATE_…`: a verdict, or a value.
@@ -290,9 +279,9 @@ impl<T: Table> Judge<'_, T> {
 
 fn step(verdict: Verdict) -> Step<String> {
     match verdict {
-        Verdict::Accept => Step::Accept,
-        Verdict::Drop => Step::Drop,
-        Verdict::Return => Step::Return,
+        Verdict::Accept => Step::End(Outcome::Accepted),
+        Verdict::Drop => Step::End(Outcome::Dropped),
+        Verdict::Return => Step::End(Outcome::Returned),
         Verdict::Jump(chain) => Step::Jump(chain),
         Verdict::Goto(chain) => Step::Goto(chain),
     }
@@ -346,18 +335,7 @@ mod tests {
 
     use tweed_netlink::nf::attributes::Attributes;
 
-    use super::super::set::Elements;
     use super::*;
-
-    struct NoSets;
-
-    impl Table for NoSets {
-        type Error = Infallible;
-
-        fn elements(&mut self, _: &str) -> Result<Option<Elements>, Infallible> {
-            Ok(None)
-        }
-    }
 
     /// What a rule of this expression alone does with a packet from a pod.
     fn judged(name: &str, data: &Attributes) -> Vec<Rule<String>> {
@@ -365,7 +343,8 @@ mod tests {
             .text(EXPRESSION_NAME, name)
             .nested(EXPRESSION_DATA, data);
         let expressions = Attributes::new().nested(1, &expression);
-        let Ok(rules) = judge(expressions.as_bytes(), Probe::FromPod, &mut NoSets);
+        let mut no_sets = |_: &str| Ok::<_, Infallible>(None);
+        let Ok(rules) = judge(expressions.as_bytes(), Probe::FromPod, &mut no_sets);
         rules
     }
 
@@ -373,7 +352,7 @@ mod tests {
     #[test]
     fn a_program_that_decides_may_accept_all() {
         let accepts = [Rule {
-            step: Step::Accept,
+            step: Step::End(Outcome::Accepted),
             certain: true,
         }];
         assert_eq!(judged("queue", &Attributes::new()), accepts);

@@ -27,15 +27,6 @@ pub(super) struct Elements {
     is_uniform: bool,
 }
 
-/// Where sets are read from.
-pub(super) trait Table {
-    /// Why a set cannot be read.
-    type Error;
-
-    /// The elements of a set; none if it has some of a kind that is not known.
-    fn elements(&mut self, set: &str) -> Result<Option<Elements>, Self::Error>;
-}
-
 /// Reads the elements in these lists (`NFTA_SET_ELEM_LIST_ELEMENTS`); none if one is of a
 /// kind that is not known: a concatenation's interval, or what stands for all other keys.
 pub(super) fn read<'a>(lists: impl Iterator<Item = &'a [u8]>) -> Option<Elements> {
