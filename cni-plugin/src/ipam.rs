@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use tweed_cni::{AddResult, CniError, Code, Dns, IpConfig, Route};
 use tweed_ipam::ranges::{IpamConfig, Range};
 use tweed_ipam::record::Record;
-use tweed_ipam::store::{Held, LOCK_WAIT, Seed, Store};
+use tweed_ipam::store::{Held, LOCK_WAIT, Store};
 
 use crate::datapath::Datapath;
 
@@ -63,7 +63,7 @@ impl Reservation {
 pub fn record_given(
     datapath: &impl Datapath,
     store: &Store,
-    seed: &Seed,
+    seed: &Record,
     plugin: &str,
     stdout: &[u8],
 ) -> Result<(Held, Reservation), CniError> {

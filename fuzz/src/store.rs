@@ -16,7 +16,7 @@ use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName};
 use tweed_ipam::ranges::{IpamConfig, RangeSets};
 use tweed_ipam::record::{Owner, Process, Record};
 use tweed_ipam::store::disk::READ_MAX;
-use tweed_ipam::store::{Host, Seed, Store};
+use tweed_ipam::store::{Host, Store};
 
 const NETWORK: &str = "net";
 const BOOT_ID: &str = "11111111-1111-4111-8111-111111111111";
@@ -78,7 +78,7 @@ fn add_and_delete(
     host_locals: &[(IpAddr, Vec<u8>)],
 ) {
     let by = Process::current().expect("/proc is there");
-    let seed = Seed::new(attachment.clone(), Owner::Tweed, by);
+    let seed = Record::adding(attachment.clone(), Owner::Tweed, by);
     let Ok(mut locked) = store.lock(WAIT) else {
         return;
     };

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName};
 use tweed_ipam::ranges::{Range, RangeSet, RangeSets};
-use tweed_ipam::record::{Owner, Process};
-use tweed_ipam::store::{LOCK_WAIT, Seed, Store};
+use tweed_ipam::record::{Owner, Process, Record};
+use tweed_ipam::store::{LOCK_WAIT, Store};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -85,7 +85,7 @@ impl Case {
     }
 
     fn add(&self, attachment: &Attachment) -> Outcome<IpAddr> {
-        let seed = Seed::new(attachment.clone(), Owner::Other, self.by);
+        let seed = Record::adding(attachment.clone(), Owner::Other, self.by);
         let mut locked = self.store.lock(LOCK_WAIT)?;
         let record = locked.reserve(&seed, &self.ranges, &[])?;
         let record = locked.mark_live(&record)?;

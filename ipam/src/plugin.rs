@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use crate::ranges::IpamConfig;
 use crate::ranges::config::{data_dir, names_ranges};
-use crate::record::{Owner, Process, State};
+use crate::record::{Owner, Process, Record, State};
 use crate::resolv_conf;
-use crate::store::{LOCK_WAIT, Seed, Store};
+use crate::store::{LOCK_WAIT, Store};
 use crate::sweep::{self, Reason, Swept};
 use tweed_cni::{
     AddResult, CniError, Code, Config, IpConfig, Plugin, Request, Target, ValidAttachment,
@@ -115,11 +115,11 @@ impl Plugin for TweedIpam {
         let config = ipam_config(request)?;
         let requested = request.config.requested_ips(&target.args)?;
         let dns = resolv_conf::read(&config)?;
-        let seed = Seed {
+        let seed = Record {
             netns: Some(target.netns.clone()),
             pod: target.args.pod.clone(),
             pod_uid: target.args.pod_uid.clone(),
-            ..Seed::new(target.attachment.clone(), Owner::Other, Process::current()?)
+            ..Record::adding(target.attachment.clone(), Owner::Other, Process::current()?)
         };
         let store = open_store(&request.config)?;
         let mut locked = store.lock(LOCK_WAIT)?;

@@ -38,9 +38,7 @@ pub struct Process {
     /// `/proc/<pid>/stat`, proc(5).
     pub start_time: u64,
     /// The PID namespace in which `pid` counts: the inode of
-    /// `/proc/self/ns/pid`, pid_namespaces(7). From another namespace, such as that
-    /// of an agent in a container, it cannot be determined whether the process has
-    /// ended.
+    /// `/proc/self/ns/pid`, pid_namespaces(7).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid_namespace: Option<u64>,
 }
@@ -49,8 +47,8 @@ pub struct Process {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is")]
 pub enum State {
-    /// An ADD is in progress. Void as soon as its process has ended: see
-    /// [`Record::held`].
+    /// An ADD is in progress. Void as soon as its process has ended, which the lock on the
+    /// record's file shows: see [`Record::held`].
     Adding {
         /// The process that adds.
         by: Process,
@@ -134,15 +132,41 @@ pub struct Record {
     pub boot_id: String,
     /// Whether it is being added, live, or being deleted.
     pub state: State,
-    /// Whether the process that adds or deletes holds an exclusive flock(2) on
-    /// the record's file while it works: then a process that gets a lock on that
-    /// file knows that the former has ended, whatever PID namespaces they are in.
-    /// Absent in records that 0.1 wrote before it had this key: there `by` decides.
+    /// That the process which adds or deletes holds an exclusive flock(2) on the record's
+    /// file while it works: then a process that gets a lock on that file knows that the
+    /// former has ended, whatever PID namespaces they are in.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
 }
 
 impl Record {
+    /// That of an ADD which begins, with the required fields only. Its addresses and the boot
+    /// ID are the store's to fill in.
+    #[must_use]
+    pub fn adding(attachment: Attachment, owner: Owner, by: Process) -> Self {
+        Self {
+            version: FORMAT_VERSION,
+            network: attachment.network,
+            container_id: attachment.container_id,
+            ifname: attachment.ifname,
+            netns: None,
+            addresses: Vec::new(),
+            ipam: None,
+            owner,
+            link: None,
+            host_mac: None,
+            pod_mac: None,
+            host_netns: None,
+            mtu: None,
+            pod: None,
+            pod_uid: None,
+            made: None,
+            boot_id: String::new(),
+            state: State::Adding { by },
+            held: true,
+        }
+    }
+
     /// The record's key.
     #[must_use]
     pub fn attachment(&self) -> Attachment {

@@ -8,8 +8,8 @@ mod common;
 mod tests {
     use std::sync::Arc;
 
-    use tweed_ipam::record::{Owner, State};
-    use tweed_ipam::store::{Seed, Store, StoreError};
+    use tweed_ipam::record::{Owner, Record, State};
+    use tweed_ipam::store::{Store, StoreError};
 
     use super::common::mortal::MortalDisk;
     use super::common::*;
@@ -17,8 +17,8 @@ mod tests {
     /// A verb of a process that is killed: its record names a process that has ended.
     type Verb = fn(&Store) -> Result<(), StoreError>;
 
-    fn doomed(container_id: &str) -> Seed {
-        Seed::new(attachment(container_id), Owner::Tweed, dead())
+    fn doomed(container_id: &str) -> Record {
+        Record::adding(attachment(container_id), Owner::Tweed, dead())
     }
 
     fn both() -> tweed_ipam::ranges::RangeSets {

@@ -10,13 +10,13 @@ mod tests {
     use std::time::Duration;
 
     use tweed_ipam::record::{Owner, Process, Record};
-    use tweed_ipam::store::{Held, Seed, Store, StoreError};
+    use tweed_ipam::store::{Held, Store, StoreError};
     use tweed_ipam::sweep;
 
     use super::common::*;
 
     fn begin(store: &Store, by: Process) -> Held {
-        let seed = Seed::new(attachment("one"), Owner::Tweed, by);
+        let seed = Record::adding(attachment("one"), Owner::Tweed, by);
         let reserved = lock(store).reserve(&seed, &subnet("10.1.0.0/24"), &[]);
         reserved.unwrap()
     }
@@ -25,21 +25,10 @@ mod tests {
         store.read(&attachment("one")).unwrap().unwrap()
     }
 
-    /// In the PID namespace of an agent, the number does not identify the process.
-    fn of_another_pid_namespace() -> Process {
-        Process {
-            pid_namespace: Some(1),
-            ..dead()
-        }
-    }
-
+    /// Whatever its process number says: in the PID namespace of an agent it is another one.
     #[test]
     fn an_add_counts_until_its_lock_is_let_go() {
-        for by in [
-            Process::current().unwrap(),
-            dead(),
-            of_another_pid_namespace(),
-        ] {
+        for by in [Process::current().unwrap(), dead()] {
             let lab = Lab::new();
             let store = lab.store();
             let held = begin(&store, by);
@@ -85,29 +74,6 @@ mod tests {
         assert!(found(&store).held);
         let locked = store.lock_idle(&attachment("one"), WAIT).unwrap().unwrap();
         assert!(locked.store().read(&attachment("one")).unwrap().is_some());
-    }
-
-    /// Without the key, as an earlier program wrote it, the number decides.
-    #[test]
-    fn a_record_without_a_lock_is_judged_by_its_process() {
-        for (by, goes) in [
-            (Process::current().unwrap(), false),
-            (dead(), true),
-            (of_another_pid_namespace(), false),
-        ] {
-            let lab = Lab::new();
-            let store = lab.store();
-            let held = begin(&store, by);
-            let path = lab.path("attachments").join(attachment("one").id());
-            let text = fs::read_to_string(&path).unwrap();
-            let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
-            assert_eq!(document["held"], true);
-            document.as_object_mut().unwrap().remove("held");
-            fs::write(&path, document.to_string()).unwrap();
-            assert_eq!(store.is_abandoned(&found(&store)), goes, "{by:?}");
-            drop(held);
-            assert_eq!(sweep(&store).freed.len(), usize::from(goes), "{by:?}");
-        }
     }
 
     /// It writes its record again, then releases the lock of the old one.

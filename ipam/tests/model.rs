@@ -13,7 +13,7 @@ mod tests {
     use proptest::prelude::*;
     use tweed_ipam::ranges::RangeSets;
     use tweed_ipam::record::{Owner, Process, Record, State};
-    use tweed_ipam::store::{Held, KnownFiles, Seed, Store, StoreError};
+    use tweed_ipam::store::{Held, KnownFiles, Store, StoreError};
     use tweed_ipam::sweep;
 
     use super::common::mortal::MortalDisk;
@@ -97,13 +97,13 @@ mod tests {
         format!("c{who}")
     }
 
-    fn seed_of(who: Who, doomed: bool) -> Seed {
+    fn seed_of(who: Who, doomed: bool) -> Record {
         let by = if doomed {
             dead()
         } else {
             Process::current().unwrap()
         };
-        Seed::new(attachment(&name(who)), Owner::Tweed, by)
+        Record::adding(attachment(&name(who)), Owner::Tweed, by)
     }
 
     impl World {

@@ -12,7 +12,7 @@ mod tests {
 
     use tweed_core::attachment::{Attachment, NetworkName};
     use tweed_ipam::record::{Owner, Process, Record, State};
-    use tweed_ipam::store::{Entry, Held, Seed, Store, StoreError};
+    use tweed_ipam::store::{Entry, Held, Store, StoreError};
     use tweed_ipam::sweep::{self, Reason, Removal, Swept};
 
     use super::common::*;
@@ -22,7 +22,7 @@ mod tests {
         let ranges = subnet("10.1.0.0/24");
         add(store, "live", &ranges).unwrap();
         add(store, "second", &ranges).unwrap();
-        let with = |who: &str, owner, by| Seed::new(attachment(who), owner, by);
+        let with = |who: &str, owner, by| Record::adding(attachment(who), owner, by);
         let alive = Process::current().unwrap();
         let mut locked = lock(store);
         let other = with("live-other", Owner::Other, alive);
@@ -121,7 +121,7 @@ mod tests {
         let other = Store::open(&lab.data_dir(), &NetworkName::new("other").unwrap());
         let mut locked = other.lock(WAIT).unwrap();
         let mut seed = seed("one");
-        seed.attachment.network = other.network().clone();
+        seed.network = other.network().clone();
         drop(locked.reserve(&seed, &subnet("10.1.0.0/24"), &[]).unwrap());
         drop(locked);
 
@@ -201,9 +201,9 @@ mod tests {
         let lab = Lab::new();
         let store = lab.store();
         let track = |who: &str, by| {
-            let seed = Seed {
+            let seed = Record {
                 ipam: Some("host-local".to_owned()),
-                ..Seed::new(attachment(who), Owner::Tweed, by)
+                ..Record::adding(attachment(who), Owner::Tweed, by)
             };
             let address = vec!["192.0.2.7/24".parse().unwrap()];
             lock(&store).track(&seed, address).unwrap()

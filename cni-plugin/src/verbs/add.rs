@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use tweed_cni::{AddResult, CniError, Code, Command, Request, Target};
 use tweed_core::{mac::Mac, netns};
-use tweed_ipam::record::{Made, Owner, Process, Record, State};
-use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Seed, Store, StoreError};
+use tweed_ipam::record::{Made, Owner, Process, Record};
+use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Store, StoreError};
 use tweed_ipam::{plugin::ipam_config, ranges::RangeSets, resolv_conf};
 
 use crate::Tweed;
@@ -14,6 +14,7 @@ use crate::datapath::{Attached, Datapath, Wanted};
 use crate::delegate::{Call, Delegate};
 use crate::ipam::{self, Reservation};
 use crate::judgement::{self, Judgement};
+use crate::not_done::NotDone;
 use crate::ready::is_ready;
 use crate::verbs::gc;
 use crate::verbs::result::result;
@@ -135,7 +136,7 @@ struct Attempt<'a, 'r, P: Datapath, D: Delegate> {
     tweed: &'a mut Tweed<P, D>,
     request: &'a Request<'r>,
     settings: &'a Settings,
-    seed: Seed,
+    seed: Record,
     done: Vec<Done>,
     requested: Vec<IpAddr>,
     /// Released after everything is undone: a struct's fields are dropped after
@@ -154,7 +155,7 @@ impl<'a, 'r, P: Datapath, D: Delegate> Attempt<'a, 'r, P, D> {
         let by = Process::current()?;
         let attachment = &target.attachment;
         let (link, host_mac) = tweed.datapath.host_end(attachment).unzip();
-        let seed = Seed {
+        let seed = Record {
             netns: Some(target.netns.clone()),
             link,
             host_mac,
@@ -167,7 +168,7 @@ impl<'a, 'r, P: Datapath, D: Delegate> Attempt<'a, 'r, P, D> {
             mtu: Some(settings.mtu),
             pod: target.args.pod.clone(),
             pod_uid: target.args.pod_uid.clone(),
-            ..Seed::new(attachment.clone(), Owner::Tweed, by)
+            ..Record::adding(attachment.clone(), Owner::Tweed, by)
         };
         Ok(Self {
             tweed,
@@ -231,12 +232,16 @@ impl<'a, 'r, P: Datapath, D: Delegate> Attempt<'a, 'r, P, D> {
             config: self.request.config.bytes(),
             of: None,
         });
-        called.map_err(|failed| {
-            if !failed.was_started {
-                self.done.retain(|done| *done != Done::Delegated);
-            }
-            failed.error
-        })
+        self.outcome(Done::Delegated, called)
+    }
+
+    /// The outcome of what was noted as done before it began, so that a panic meanwhile is
+    /// undone too.
+    fn outcome<T>(&mut self, noted: Done, outcome: Result<T, NotDone>) -> Result<T, CniError> {
+        if outcome.as_ref().is_err_and(|failed| !failed.needs_undo) {
+            self.done.retain(|done| *done != noted);
+        }
+        Ok(outcome?)
     }
 
     /// Locks the store. What an interrupted ADD or DEL of the same attachment left
@@ -248,15 +253,15 @@ impl<'a, 'r, P: Datapath, D: Delegate> Attempt<'a, 'r, P, D> {
         let store = &settings.place.store;
         let mut locked = store.lock(LOCK_WAIT)?;
         let datapath = &mut self.tweed.datapath;
-        let Some(interrupted) =
-            locked.take_over_abandoned(&self.seed.attachment, |record| datapath.is_gone(record))?
+        let Some(interrupted) = locked
+            .take_over_abandoned(&self.seed.attachment(), |record| datapath.is_gone(record))?
         else {
             return Ok(locked);
         };
         drop(locked);
         self.tweed
             .datapath
-            .detach(self.request, &self.seed.attachment)?;
+            .detach(self.request, &self.seed.attachment())?;
         self.tweed
             .forward(Command::Del, &settings.place.ipam, self.request)?;
         drop(interrupted);
@@ -264,15 +269,9 @@ impl<'a, 'r, P: Datapath, D: Delegate> Attempt<'a, 'r, P, D> {
     }
 
     fn attach(&mut self, wanted: &Wanted<'_>) -> Result<Attached, CniError> {
-        // Recorded before it is done, so that a panic meanwhile is undone too.
         self.done.push(Done::Linked);
         let attached = self.tweed.datapath.attach(self.request, wanted);
-        attached.map_err(|failed| {
-            if !failed.needs_undo {
-                self.done.retain(|done| *done != Done::Linked);
-            }
-            failed.error
-        })
+        self.outcome(Done::Linked, attached)
     }
 
     /// Returns the record as it is from now on.
@@ -294,7 +293,7 @@ impl<'a, 'r, P: Datapath, D: Delegate> Attempt<'a, 'r, P, D> {
             Done::Linked => self
                 .tweed
                 .datapath
-                .detach(self.request, &self.seed.attachment),
+                .detach(self.request, &self.seed.attachment()),
             Done::Delegated => {
                 self.tweed
                     .forward(Command::Del, &self.settings.place.ipam, self.request)
@@ -313,13 +312,13 @@ fn is_scarcity(error: &CniError) -> bool {
 
 /// Frees the record if it is still that of this ADD: by now it may belong to
 /// another one.
-fn free_own(store: &Store, seed: &Seed) -> Result<(), CniError> {
+fn free_own(store: &Store, seed: &Record) -> Result<(), CniError> {
     let Some(mut locked) = store.lock_existing(LOCK_WAIT)? else {
         return Ok(());
     };
-    let found = locked.read(&seed.attachment)?;
-    if found.is_some_and(|record| record.state == State::Adding { by: seed.by }) {
-        locked.free(&seed.attachment)?;
+    let found = locked.read(&seed.attachment())?;
+    if found.is_some_and(|record| record.state == seed.state) {
+        locked.free(&seed.attachment())?;
     }
     Ok(())
 }
@@ -330,7 +329,7 @@ impl<P: Datapath, D: Delegate> Drop for Attempt<'_, '_, P, D> {
             if let Err(error) = self.undo(done) {
                 self.request.log(format_args!(
                     "error: cannot undo the ADD of {}: {error}; the next DEL or GC will",
-                    self.seed.attachment
+                    self.seed.attachment()
                 ));
                 // The record stays. It leads them to the link and to the other plugin,
                 // and keeps the addresses until then.

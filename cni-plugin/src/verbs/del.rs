@@ -30,17 +30,18 @@ pub fn del<P: Datapath, D: Delegate>(
     let attachment = &target.attachment;
     let place = Place::read(&request.config)?;
     let mut failures = Failures::default();
-    let exclusion = match Exclusion::acquire(&place.store, attachment) {
+    let exclusion = match exclude(&place.store, attachment) {
         Err(error @ (StoreError::AddInProgress { .. } | StoreError::DelInProgress { .. })) => {
             return Err(error.into());
         }
         exclusion => failures.keep(exclusion),
     };
     let is_store_usable = exclusion.is_some();
+    let (held, locked) = exclusion.unwrap_or_default();
     let marked = failures.keep(tweed.datapath.mark_leaving(request, target));
     // A delegated plugin may need the store's lock. The lock on the record, which
     // proves that this process is working on it, stays.
-    let held = exclusion.and_then(Exclusion::unlock);
+    drop(locked);
     if let Some(record) = held.as_deref() {
         warn_of_other_ipam(&place.ipam, request, record);
     }
@@ -58,38 +59,19 @@ pub fn del<P: Datapath, D: Delegate>(
     failures.into_result()
 }
 
-/// What keeps an ADD of the same attachment from creating a link meanwhile.
-enum Exclusion<'s> {
-    /// The record, in state deleting and locked.
-    Record(Box<Held>),
-    /// The lock of the whole store, as there is no record to lock.
-    NoRecord(Locked<'s>),
-    /// Nothing: there is no store, so there was no ADD.
-    NoStore,
-}
-
-impl<'s> Exclusion<'s> {
-    /// Waits until no other process works on the attachment.
-    fn acquire(store: &'s Store, attachment: &Attachment) -> Result<Self, StoreError> {
-        let Some(mut locked) = store.lock_idle(attachment, LOCK_WAIT)? else {
-            return Ok(Self::NoStore);
-        };
-        Ok(match locked.mark_deleting(attachment)? {
-            Some(held) => Self::Record(Box::new(held)),
-            None => Self::NoRecord(locked),
-        })
-    }
-
-    fn unlock(self) -> Option<Held> {
-        match self {
-            Self::Record(held) => Some(*held),
-            Self::NoRecord(locked) => {
-                drop(locked);
-                None
-            }
-            Self::NoStore => None,
-        }
-    }
+/// What keeps an ADD of the same attachment from creating a link meanwhile, once no other
+/// process works on it: the record, in state deleting and locked, or the lock of the whole
+/// store where there is no record. Without a store there was no ADD.
+fn exclude<'s>(
+    store: &'s Store,
+    attachment: &Attachment,
+) -> Result<(Option<Held>, Option<Locked<'s>>), StoreError> {
+    let Some(mut locked) = store.lock_idle(attachment, LOCK_WAIT)? else {
+        return Ok((None, None));
+    };
+    let held = locked.mark_deleting(attachment)?;
+    let locked = held.is_none().then_some(locked);
+    Ok((held, locked))
 }
 
 /// Frees the record that this DEL has marked, or a file that cannot be read as one.
@@ -120,13 +102,12 @@ fn free(store: &Store, attachment: &Attachment, held: Option<&Held>) -> Result<(
 #[cfg(test)]
 mod tests {
     use tweed_core::attachment::{ContainerId, IfName, NetworkName};
-    use tweed_ipam::record::{Made, Owner, Process};
-    use tweed_ipam::store::Seed;
+    use tweed_ipam::record::{Made, Owner, Process, Record};
 
     use super::*;
 
     /// A store with a record that a DEL has marked.
-    fn marked(folder: &tempfile::TempDir) -> (Store, Seed, Held) {
+    fn marked(folder: &tempfile::TempDir) -> (Store, Record, Held) {
         let network = NetworkName::new("tweed").unwrap();
         let attachment = Attachment {
             network: network.clone(),
@@ -135,10 +116,10 @@ mod tests {
         };
         let by = Process::current().unwrap();
         let store = Store::open(folder.path(), &network);
-        let seed = Seed::new(attachment, Owner::Tweed, by);
+        let seed = Record::adding(attachment, Owner::Tweed, by);
         let mut locked = store.lock(LOCK_WAIT).unwrap();
         drop(locked.track(&seed, Vec::new()).unwrap());
-        let held = locked.mark_deleting(&seed.attachment).unwrap().unwrap();
+        let held = locked.mark_deleting(&seed.attachment()).unwrap().unwrap();
         drop(locked);
         (store, seed, held)
     }
@@ -148,7 +129,7 @@ mod tests {
     fn a_record_that_another_del_works_on_is_left_to_it() {
         let folder = tempfile::tempdir().unwrap();
         let (store, seed, held) = marked(&folder);
-        let attachment = &seed.attachment;
+        let attachment = &seed.attachment();
 
         free(&store, attachment, None).unwrap();
         assert!(store.read(attachment).unwrap().is_some());
@@ -161,7 +142,7 @@ mod tests {
     fn a_record_of_a_later_add_is_left_to_it() {
         let folder = tempfile::tempdir().unwrap();
         let (store, seed, held) = marked(&folder);
-        let attachment = &seed.attachment;
+        let attachment = &seed.attachment();
         let mut locked = store.lock(LOCK_WAIT).unwrap();
         locked.free(attachment).unwrap();
         let mut added = locked.track(&seed, Vec::new()).unwrap();

@@ -115,8 +115,7 @@ impl Store {
             }
             (None, None) => false,
         };
-        let is_worked_on =
-            || record.held && record.state != State::Live && !self.is_abandoned(record);
+        let is_worked_on = || record.state != State::Live && !self.is_abandoned(record);
         is_there() || is_worked_on()
     }
 

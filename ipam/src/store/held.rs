@@ -60,17 +60,8 @@ impl Store {
     /// one does. No process works on a live record, but it is not abandoned.
     #[must_use]
     pub fn is_abandoned(&self, record: &Record) -> bool {
-        match record.state {
-            State::Live => false,
-            State::Adding { .. } | State::Deleting if record.held => {
-                let path = self.record_path(&record.attachment().id());
-                is_released(&path, record).unwrap_or(false)
-            }
-            State::Adding { by } => by.is_provably_gone(),
-            // Without a lock this cannot be determined, and a DEL that still runs
-            // does no harm when it finds nothing left to do.
-            State::Deleting => true,
-        }
+        let path = self.record_path(&record.attachment().id());
+        record.state != State::Live && is_released(&path, record).unwrap_or(false)
     }
 }
 

@@ -48,18 +48,14 @@ impl Stamp {
             modified: (file.mtime(), file.mtime_nsec()),
             changed: (file.ctime(), file.ctime_nsec()),
         };
-        stamp.is_settled().then_some(stamp)
+        stamp.age().filter(|age| *age > CLOCK_TICK).map(|_| stamp)
     }
 
-    fn is_settled(&self) -> bool {
+    /// How long ago it was changed; none if that is in the future.
+    fn age(&self) -> Option<Duration> {
         let (seconds, more) = self.changed;
-        let since = u64::try_from(seconds).ok().zip(u64::try_from(more).ok());
-        let since = since.map(|(seconds, more)| {
-            Duration::from_secs(seconds).saturating_add(Duration::from_nanos(more))
-        });
-        let changed = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
-        let age = changed.and_then(|changed| changed.elapsed().ok());
-        age.is_some_and(|age| age > CLOCK_TICK)
+        let since = Duration::new(u64::try_from(seconds).ok()?, u32::try_from(more).ok()?);
+        SystemTime::UNIX_EPOCH.checked_add(since)?.elapsed().ok()
     }
 }
 
@@ -95,7 +91,7 @@ mod tests {
 
     use super::*;
     use crate::record::{Owner, Process, Record};
-    use crate::store::{Held, LOCK_WAIT, Seed};
+    use crate::store::{Held, LOCK_WAIT};
 
     fn attachment(container: &str) -> Attachment {
         Attachment {
@@ -107,7 +103,7 @@ mod tests {
 
     fn add(store: &Store, container: &str) -> Held {
         let by = Process::current().unwrap();
-        let seed = Seed::new(attachment(container), Owner::Tweed, by);
+        let seed = Record::adding(attachment(container), Owner::Tweed, by);
         let mut locked = store.lock(LOCK_WAIT).unwrap();
         locked
             .track(&seed, vec!["10.244.1.5/24".parse().unwrap()])

@@ -8,7 +8,7 @@ use ipnetwork::IpNetwork;
 use super::held::{self, Held, in_progress};
 use super::load::{Loaded, load};
 use super::{ATTACHMENTS, BOOT_ID, LOCK, Store, StoreError};
-use super::{lock, open::options, reading, seed::Seed};
+use super::{lock, open::options, reading};
 use crate::record::{Record, State};
 use tweed_core::attachment::Attachment;
 
@@ -157,14 +157,13 @@ impl<'s> Locked<'s> {
     /// [`StoreError::Attached`], [`StoreError::AddInProgress`],
     /// [`StoreError::DelInProgress`], [`StoreError::Damaged`] when the attachment
     /// has a record already; [`StoreError::Io`].
-    pub fn track(&mut self, seed: &Seed, addresses: Vec<IpNetwork>) -> Result<Held, StoreError> {
-        let is_own = self
-            .read(&seed.attachment)?
-            .is_some_and(|record| record.state == State::Adding { by: seed.by });
-        if !is_own {
-            self.supersede(&seed.attachment)?;
+    pub fn track(&mut self, seed: &Record, addresses: Vec<IpNetwork>) -> Result<Held, StoreError> {
+        let attachment = seed.attachment();
+        let found = self.read(&attachment)?;
+        if !found.is_some_and(|record| record.state == seed.state) {
+            self.supersede(&attachment)?;
         }
-        let record = self.write_held(seed.record(addresses, &self.boot_id))?;
+        let record = self.write_adding(seed, addresses)?;
         for address in &record.addresses {
             self.drop_delegated_claim(address.ip())?;
             match self.claim(&record, address.ip()) {
@@ -394,15 +393,11 @@ impl Store {
                 return Ok(None);
             };
             let busy = match locked.read(attachment) {
-                Ok(Some(record))
-                    if record.held
-                        && record.state != State::Live
-                        && !self.is_abandoned(&record) =>
-                {
+                Ok(Some(record)) if record.state != State::Live && !self.is_abandoned(&record) => {
                     record
                 }
                 // The caller handles a record that cannot be read. No process works
-                // on a live record, whatever its `held` says.
+                // on a live record.
                 _ => return Ok(Some(locked)),
             };
             // The process that works on it needs the lock to finish.

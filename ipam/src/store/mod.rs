@@ -42,7 +42,6 @@ mod locked;
 mod open;
 mod reading;
 mod reserve;
-mod seed;
 mod writing;
 
 use std::path::{Path, PathBuf};
@@ -63,7 +62,6 @@ pub use held::Held;
 pub use known::{CLOCK_TICK, KnownFiles};
 pub use locked::{Freed, Locked};
 pub use reading::{Entry, Problem, Usage};
-pub use seed::Seed;
 
 /// How long a CNI verb waits for the lock: less than a runtime waits for a plugin,
 /// and far more than any queue of healthy processes needs.

@@ -11,7 +11,7 @@ use std::{io, net::IpAddr};
 use ipnetwork::IpNetwork;
 
 use super::load::{Loaded, load};
-use super::{ATTACHMENTS, CURSOR_PREFIX, StoreError, held::Held, locked::Locked, seed::Seed};
+use super::{ATTACHMENTS, CURSOR_PREFIX, StoreError, held::Held, locked::Locked};
 use crate::ranges::{RangeSet, RangeSets};
 use crate::record::{Owner, Record, State};
 
@@ -41,11 +41,12 @@ impl Locked<'_> {
     /// [`StoreError::Io`]. Nothing is reserved then.
     pub fn reserve(
         &mut self,
-        seed: &Seed,
+        seed: &Record,
         ranges: &RangeSets,
         requested: &[IpAddr],
     ) -> Result<Held, StoreError> {
-        self.supersede(&seed.attachment)?;
+        let attachment = seed.attachment();
+        self.supersede(&attachment)?;
         let choices = self.choose(ranges, requested)?;
         for choice in &choices {
             if let Some(index) = choice.cursor_of {
@@ -55,11 +56,11 @@ impl Locked<'_> {
             }
         }
         let addresses = choices.iter().map(|choice| choice.address).collect();
-        let record = self.write_held(seed.record(addresses, &self.boot_id))?;
+        let record = self.write_adding(seed, addresses)?;
         if let Err(error) = self.claim_all(&record) {
             // If this fails too, a record remains whose owner is about to end: the
             // next DEL, GC or sweep frees it.
-            let _ = self.free(&seed.attachment);
+            let _ = self.free(&attachment);
             return Err(error);
         }
         Ok(record)

@@ -17,6 +17,8 @@
 use std::io::{self, ErrorKind::FileTooLarge, ErrorKind::QuotaExceeded, ErrorKind::StorageFull};
 use std::path::Path;
 
+use ipnetwork::IpNetwork;
+
 use super::{Locked, StoreError, TEMPORARY, disk::READ_MAX, held::Held};
 use crate::record::{Record, State};
 
@@ -41,6 +43,19 @@ impl Locked<'_> {
             .map_err(|error| self.give_up(&temporary, error))
             .map_err(StoreError::io("rename the new file to", path))?;
         Ok(Held::new(record, file))
+    }
+
+    /// Writes that this process adds the attachment of `seed`, with these addresses.
+    pub(super) fn write_adding(
+        &mut self,
+        seed: &Record,
+        addresses: Vec<IpNetwork>,
+    ) -> Result<Held, StoreError> {
+        self.write_held(Record {
+            addresses,
+            boot_id: self.boot_id.clone(),
+            ..seed.clone()
+        })
     }
 
     /// Writes that this process deletes the attachment of `record`, which is there.

@@ -14,7 +14,7 @@ use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName};
 use tweed_ipam::ranges::{IpamConfig, RangeSets};
 use tweed_ipam::record::{Owner, Process, Record, State};
 use tweed_ipam::store::disk::{Disk, LocalDisk};
-use tweed_ipam::store::{Entry, Host, Locked, Seed, Store, StoreError};
+use tweed_ipam::store::{Entry, Host, Locked, Store, StoreError};
 use tweed_ipam::sweep::Swept;
 
 pub const WAIT: Duration = Duration::from_secs(30);
@@ -110,8 +110,8 @@ pub fn dead() -> Process {
     }
 }
 
-pub fn seed(container_id: &str) -> Seed {
-    Seed::new(
+pub fn seed(container_id: &str) -> Record {
+    Record::adding(
         attachment(container_id),
         Owner::Tweed,
         Process::current().unwrap(),

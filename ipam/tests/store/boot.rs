@@ -13,7 +13,7 @@ use crate::common::*;
 
 fn add_with_link(store: &Store, container_id: &str) -> String {
     let mut seed = seed(container_id);
-    seed.link = Some(seed.attachment.link_name());
+    seed.link = Some(seed.attachment().link_name());
     let mut locked = lock(store);
     let held = locked.reserve(&seed, &subnet("10.1.0.0/24"), &[]).unwrap();
     let record = locked.mark_live(&held).unwrap();

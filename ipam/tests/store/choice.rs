@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use tweed_ipam::record::Owner;
-use tweed_ipam::store::{Seed, StoreError};
+use tweed_ipam::record::{Owner, Record};
+use tweed_ipam::store::StoreError;
 
 use crate::common::*;
 use crate::given;
@@ -146,7 +146,7 @@ fn requested_addresses() {
 fn addresses_that_another_ipam_plugin_gave_are_taken_until_their_record_is_freed() {
     let lab = Lab::new();
     let store = lab.store();
-    let by_other = Seed {
+    let by_other = Record {
         ipam: Some("other".to_owned()),
         ..seed("other")
     };
@@ -174,13 +174,13 @@ fn a_requested_address_of_an_interrupted_add_can_be_given() {
     let store = lab.store();
     let ranges = subnet("10.1.0.0/24");
     let asked = ["10.1.0.9".parse().unwrap()];
-    let other = Seed::new(attachment("dead"), Owner::Other, dead());
+    let other = Record::adding(attachment("dead"), Owner::Other, dead());
     drop(lock(&store).reserve(&other, &ranges, &asked).unwrap());
     add_asking(&store, "one", &ranges, &["10.1.0.9"]).unwrap();
 
     // Not while a link of tweed may still use it.
     let asked = ["10.1.0.10".parse().unwrap()];
-    let tweed = Seed::new(attachment("dead2"), Owner::Tweed, dead());
+    let tweed = Record::adding(attachment("dead2"), Owner::Tweed, dead());
     drop(lock(&store).reserve(&tweed, &ranges, &asked).unwrap());
     add_asking(&store, "two", &ranges, &["10.1.0.10"]).unwrap_err();
 }
@@ -190,7 +190,7 @@ fn a_full_range_gives_what_interrupted_adds_of_other_plugins_hold() {
     let lab = Lab::new();
     let store = lab.store();
     let ranges = subnet("10.1.0.0/30");
-    let other = Seed::new(attachment("dead"), Owner::Other, dead());
+    let other = Record::adding(attachment("dead"), Owner::Other, dead());
     drop(lock(&store).reserve(&other, &ranges, &[]).unwrap());
     assert_eq!(given(&lab, "one", "10.1.0.0/30"), ["10.1.0.2"]);
 }

@@ -4,8 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::time::SystemTime;
 
-use tweed_ipam::record::{Owner, State};
-use tweed_ipam::store::Seed;
+use tweed_ipam::record::{Owner, Record, State};
 use tweed_ipam::sweep;
 
 use crate::common::*;
@@ -18,7 +17,7 @@ fn on_full_disks(test: impl Fn(&Lab)) {
         let both = ranges(r#"{"ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/64"}]]}"#);
         add(&store, "one", &both).unwrap();
         add(&store, "two", &both).unwrap();
-        let interrupted = Seed::new(attachment("interrupted"), Owner::Tweed, dead());
+        let interrupted = Record::adding(attachment("interrupted"), Owner::Tweed, dead());
         drop(lock(&store).reserve(&interrupted, &both, &[]).unwrap());
         lab.disk().fill(inodes);
         let refused = add(&store, "three", &both).unwrap_err();

@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tweed_ipam::store::{Seed, StoreError};
+use tweed_ipam::record::Record;
+use tweed_ipam::store::StoreError;
 
 use crate::common::*;
 
@@ -87,7 +88,7 @@ fn a_gc_removes_the_files_of_attachments_that_are_not_listed() {
         fs::write(folder.join("last_reserved_ip.0"), address(9)).unwrap();
     }
     // An ADD by host-local that the runtime does not list yet.
-    let by_host_local = Seed {
+    let by_host_local = Record {
         ipam: Some("host-local".to_owned()),
         ..seed("recorded")
     };

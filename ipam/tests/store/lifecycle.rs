@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tweed_core::attachment::NetworkName;
-use tweed_ipam::record::Owner;
-use tweed_ipam::store::{Seed, Store, StoreError};
+use tweed_ipam::record::{Owner, Record};
+use tweed_ipam::store::{Store, StoreError};
 
 use crate::common::mortal::FullDisk;
 use crate::common::*;
@@ -51,7 +51,7 @@ fn an_add_does_not_end_that_of_another_process() {
     let ranges = subnet("10.1.0.0/30");
     let record = lock(&store).reserve(&seed("one"), &ranges, &[]).unwrap();
     del(&store, "one");
-    let other = Seed::new(attachment("one"), Owner::Tweed, dead());
+    let other = Record::adding(attachment("one"), Owner::Tweed, dead());
     let theirs = lock(&store).reserve(&other, &ranges, &[]).unwrap();
     assert_eq!(record.addresses, theirs.addresses);
     let error = lock(&store).mark_live(&record).unwrap_err();
@@ -122,7 +122,7 @@ fn a_tracked_address_is_claimed_by_the_attachment_that_has_it_now() {
     let lab = Lab::new();
     let store = lab.store();
     let track = |container_id: &str| {
-        let seed = Seed {
+        let seed = Record {
             ipam: Some("other".to_owned()),
             ..seed(container_id)
         };

@@ -9,7 +9,7 @@ use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName};
 use tweed_core::mac::Mac;
 use tweed_ipam::ranges::{Range, RangeSet, RangeSets};
 use tweed_ipam::record::{Owner, Process, Record};
-use tweed_ipam::store::{Held, Seed, Store};
+use tweed_ipam::store::{Held, Store};
 
 use crate::node::{Node, ip};
 
@@ -53,7 +53,7 @@ impl Pod {
             adding: None,
         };
         let by = Process::current().unwrap();
-        let mut seed = Seed::new(attachment.clone(), Owner::Tweed, by);
+        let mut seed = Record::adding(attachment.clone(), Owner::Tweed, by);
         seed.link = Some(pod.link.clone());
         seed.host_mac = Some(attachment.host_mac());
         seed.pod_mac = Some(Mac([2, 0, 0, 0, 0, 5]));

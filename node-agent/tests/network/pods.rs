@@ -1,8 +1,8 @@
 //! Local pods: what their records say is kept.
 
 use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName};
-use tweed_ipam::record::{Owner, Process};
-use tweed_ipam::store::{Host, Seed, Store};
+use tweed_ipam::record::{Owner, Process, Record};
+use tweed_ipam::store::{Host, Store};
 
 use crate::namespace::Namespace;
 use crate::node::{Node, eventually, ip, run};
@@ -222,7 +222,7 @@ fn a_record_whose_namespace_is_there_is_not_of_another_boot() {
             container_id: ContainerId::new("c1").unwrap(),
             ifname: IfName::new("eth0").unwrap(),
         };
-        let mut seed = Seed::new(
+        let mut seed = Record::adding(
             attachment.clone(),
             Owner::Other,
             Process::current().unwrap(),

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName, PodName};
 use tweed_core::mac::Mac;
-use tweed_ipam::record::{Owner, Process};
-use tweed_ipam::store::{Seed, Store};
+use tweed_ipam::record::{Owner, Process, Record};
+use tweed_ipam::store::Store;
 
 use crate::namespace::Namespace;
 use crate::node::{Node, eventually, ip};
@@ -50,7 +50,7 @@ impl TrafficPod {
         let store = Pod::store(node);
         let link = attachment.link_name();
         let by = Process::current().unwrap();
-        let mut seed = Seed::new(attachment.clone(), Owner::Tweed, by);
+        let mut seed = Record::adding(attachment.clone(), Owner::Tweed, by);
         seed.link = Some(link.clone());
         seed.host_mac = Some(Mac([2, 0, 0, 0, 1, host]));
         seed.pod_mac = Some(Mac([2, 0, 0, 0, 0, host]));

@@ -19,7 +19,7 @@ fn the_record_of_another_add_is_left_to_it() {
         start_time: own.start_time + 1,
         ..own
     };
-    let seed_of = |by| Seed::new(attachment.clone(), Owner::Tweed, by);
+    let seed_of = |by| Record::adding(attachment.clone(), Owner::Tweed, by);
     let mut locked = store.lock(LOCK_WAIT).unwrap();
     let _record = locked.track(&seed_of(other), Vec::new()).unwrap();
     drop(locked);

@@ -336,7 +336,7 @@ pub(super) fn store_problem(error: &StoreError) -> Problem {
 mod tests {
     use tweed_core::attachment::{ContainerId, IfName};
     use tweed_ipam::record::{Owner, Process};
-    use tweed_ipam::store::{Held, Seed};
+    use tweed_ipam::store::Held;
 
     use super::*;
 
@@ -351,7 +351,7 @@ mod tests {
     /// A record as an ADD makes it, with an address that another plugin gives.
     fn add(store: &Store, container: &str, address: &str) -> Held {
         let by = Process::current().unwrap();
-        let seed = Seed::new(attachment(container), Owner::Tweed, by);
+        let seed = Record::adding(attachment(container), Owner::Tweed, by);
         let mut locked = store.lock(LOCK_WAIT).unwrap();
         locked.track(&seed, vec![address.parse().unwrap()]).unwrap()
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tweed_core::agent_socket::client::Connection;
 use tweed_core::agent_socket::message::{Answer, Judge, Pod as Asking, Request};
 use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName, PodName};
-use tweed_ipam::record::{Owner, Process};
-use tweed_ipam::store::{Held, Seed};
+use tweed_ipam::record::{Owner, Process, Record};
+use tweed_ipam::store::Held;
 
 use super::Scene;
 use super::gate::Gate;
@@ -118,7 +118,7 @@ const MANY: std::ops::Range<u8> = 20..130;
 fn reserve(node: &Node, host: u8) -> Held {
     let name = format!("many-{host}");
     let by = Process::current().unwrap();
-    let mut seed = Seed::new(attachment(&name), Owner::Tweed, by);
+    let mut seed = Record::adding(attachment(&name), Owner::Tweed, by);
     seed.pod_uid = Some(format!("uid-{name}"));
     seed.pod = Some(PodName {
         namespace: "default".to_owned(),
