@@ -13,6 +13,8 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use tweed_cni::{CniError, Code, Command, config::LIMIT};
 use tweed_ipam::record::Record;
 
+use crate::not_done::NotDone;
+
 /// Time that a plugin gets. A runtime gives one call of ours some minutes, in which an
 /// ADD may need two calls: the second takes back what the first has given. The longest
 /// that is known to be in order is a plugin that waits for a DHCP lease.
@@ -33,45 +35,15 @@ pub struct Call<'a> {
     pub of: Option<&'a Record>,
 }
 
-/// Why a call of another plugin failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallFailed {
-    /// The plugin's own error; code 106 where it returned none, could not be run or did
-    /// not end in time; code 4 without `CNI_PATH`.
-    pub error: CniError,
-    /// Whether the plugin was started: then it may have done a part of its work.
-    pub was_started: bool,
-}
-
-impl CallFailed {
-    fn before_start(error: CniError) -> Self {
-        Self {
-            error,
-            was_started: false,
-        }
-    }
-
-    fn after_start(error: CniError) -> Self {
-        Self {
-            error,
-            was_started: true,
-        }
-    }
-}
-
-impl From<CallFailed> for CniError {
-    fn from(failed: CallFailed) -> Self {
-        failed.error
-    }
-}
-
 /// Calls other plugins. Tests replace it.
 pub trait Delegate {
     /// Runs the plugin and returns its stdout.
     ///
     /// # Errors
-    /// [`CallFailed`].
-    fn call(&mut self, call: Call<'_>) -> Result<Vec<u8>, CallFailed>;
+    /// The plugin's own error; code 106 where it returned none, could not be run or did
+    /// not end in time; code 4 without `CNI_PATH`. One that was started may have done a part
+    /// of its work.
+    fn call(&mut self, call: Call<'_>) -> Result<Vec<u8>, NotDone>;
 }
 
 /// Runs plugins as processes, with the environment of this one.
@@ -89,13 +61,13 @@ impl Default for Processes {
 }
 
 impl Delegate for Processes {
-    fn call(&mut self, call: Call<'_>) -> Result<Vec<u8>, CallFailed> {
-        let program = find(call.plugin, call.cni_path).map_err(CallFailed::before_start)?;
+    fn call(&mut self, call: Call<'_>) -> Result<Vec<u8>, NotDone> {
+        let program = find(call.plugin, call.cni_path).map_err(NotDone::before_start)?;
         let failed = |error: io::Error| {
             let problem = format!("cannot run the IPAM plugin {}: {error}", program.display());
             CniError::new(Code::DelegateFailed, problem)
         };
-        let not_started = |error| CallFailed::before_start(failed(error));
+        let not_started = |error| NotDone::before_start(failed(error));
         let mut process = Process::new(&program);
         process
             .env("CNI_COMMAND", call.command.as_str())
@@ -111,7 +83,7 @@ impl Delegate for Processes {
         let child = process.spawn().map_err(not_started)?;
         let deadline = Instant::now() + self.time_limit;
         let (stdout, status) =
-            output(child, deadline).map_err(|error| CallFailed::after_start(failed(error)))?;
+            output(child, deadline).map_err(|error| NotDone::after_start(failed(error)))?;
         let fault = match status {
             Some(status) if status.success() && stdout.len() <= LIMIT => return Ok(stdout),
             _ if stdout.len() > LIMIT => format!("wrote more than {LIMIT} bytes"),
@@ -123,7 +95,7 @@ impl Delegate for Processes {
             let problem = format!("the IPAM plugin {program} {fault} on {verb}");
             CniError::new(Code::DelegateFailed, problem).details(beginning(&stdout))
         });
-        Err(CallFailed::after_start(error))
+        Err(NotDone::after_start(error))
     }
 }
 
@@ -243,7 +215,7 @@ mod tests {
             of: None,
         });
         called.map_err(|failed| {
-            assert!(failed.was_started, "{}", failed.error);
+            assert!(failed.needs_undo, "{}", failed.error);
             failed.error
         })
     }
@@ -322,7 +294,7 @@ mod tests {
                 of: None,
             });
             let failed = called.unwrap_err();
-            assert!(!failed.was_started, "{}", failed.error);
+            assert!(!failed.needs_undo, "{}", failed.error);
             failed.error
         };
         let error = look("other", &cni_path);

@@ -25,6 +25,7 @@ pub mod datapath;
 pub mod delegate;
 mod ipam;
 mod judgement;
+pub mod not_done;
 mod plugin;
 mod ready;
 // One piece for the tests of all crates.

@@ -11,7 +11,8 @@ use tweed_cni::{CniError, Code, Invocation, run};
 use tweed_cni_plugin::Tweed;
 use tweed_cni_plugin::datapath::veth::plan::Step;
 use tweed_cni_plugin::datapath::veth::{Applied, Failed, Kernel, Observed, Veth};
-use tweed_cni_plugin::delegate::{Call, CallFailed, Delegate};
+use tweed_cni_plugin::delegate::{Call, Delegate};
+use tweed_cni_plugin::not_done::NotDone;
 use tweed_core::family::Family;
 use tweed_netlink::Error;
 use tweed_netlink::link::Link;
@@ -69,11 +70,11 @@ impl Kernel for Empty {
 struct Nobody;
 
 impl Delegate for Nobody {
-    fn call(&mut self, call: Call<'_>) -> Result<Vec<u8>, CallFailed> {
+    fn call(&mut self, call: Call<'_>) -> Result<Vec<u8>, NotDone> {
         let problem = format!("no {}", call.plugin);
-        Err(CallFailed {
+        Err(NotDone {
             error: CniError::new(Code::DelegateFailed, problem),
-            was_started: false,
+            needs_undo: false,
         })
     }
 }

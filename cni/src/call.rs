@@ -60,16 +60,7 @@ impl Command {
 }
 
 /// Where variables come from: the process's environment, or a table of a test.
-pub trait Environment {
-    /// The variable's value, if it is set.
-    fn get(&self, name: &str) -> Option<OsString>;
-}
-
-impl<F: Fn(&str) -> Option<OsString>> Environment for F {
-    fn get(&self, name: &str) -> Option<OsString> {
-        self(name)
-    }
-}
+pub type Environment<'a> = dyn Fn(&str) -> Option<OsString> + 'a;
 
 /// What a verb of an attachment works on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,7 +172,7 @@ pub(super) fn parse_ip(text: &str) -> Result<IpAddr, String> {
 ///
 /// # Errors
 /// Code 4 if `CNI_COMMAND` is missing or unknown.
-pub(super) fn command(env: &dyn Environment) -> Result<Command, CniError> {
+pub(super) fn command(env: &Environment<'_>) -> Result<Command, CniError> {
     let known = || Command::ALL.map(Command::as_str).join(", ");
     let invalid = |problem: String| CniError::new(Code::InvalidEnvironment, problem);
     let Some(text) = variable(env, "CNI_COMMAND").map_err(invalid)? else {
@@ -199,8 +190,8 @@ pub(super) fn command(env: &dyn Environment) -> Result<Command, CniError> {
 }
 
 /// The folders of `CNI_PATH`, in which other plugins are searched.
-pub(super) fn cni_path(env: &dyn Environment) -> Vec<PathBuf> {
-    let path = env.get("CNI_PATH").unwrap_or_default();
+pub(super) fn cni_path(env: &Environment<'_>) -> Vec<PathBuf> {
+    let path = env("CNI_PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .filter(|folder| !folder.as_os_str().is_empty())
         .collect()
@@ -208,7 +199,7 @@ pub(super) fn cni_path(env: &dyn Environment) -> Vec<PathBuf> {
 
 /// Reads the variables of an attachment; the error names all that are wrong.
 pub(super) fn target(
-    env: &dyn Environment,
+    env: &Environment<'_>,
     network: &NetworkName,
     command: Command,
 ) -> Result<Target, CniError> {
@@ -244,7 +235,7 @@ pub(super) fn target(
 }
 
 fn name<T>(
-    env: &dyn Environment,
+    env: &Environment<'_>,
     variable_name: &str,
     check: impl Fn(String) -> Result<T, InvalidName>,
     problems: &mut Vec<String>,
@@ -258,8 +249,8 @@ fn name<T>(
 }
 
 /// A variable as text. An empty one counts as missing, as in the reference.
-fn variable(env: &dyn Environment, name: &str) -> Result<Option<String>, String> {
-    match env.get(name).map(OsString::into_string) {
+fn variable(env: &Environment<'_>, name: &str) -> Result<Option<String>, String> {
+    match env(name).map(OsString::into_string) {
         None => Ok(None),
         Some(Ok(text)) if text.is_empty() => Ok(None),
         Some(Ok(text)) => Ok(Some(text)),

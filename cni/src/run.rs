@@ -17,7 +17,7 @@ const VERSION_WAIT: Duration = Duration::from_secs(1);
 /// How long the input of a call is waited for: without a limit, as no other verb can do
 /// without its config, but for VERSION, which people call by hand.
 #[must_use]
-pub fn input_limit(env: &dyn Environment) -> Option<Duration> {
+pub fn input_limit(env: &Environment<'_>) -> Option<Duration> {
     let is_version = matches!(call::command(env), Ok(Command::Version));
     is_version.then_some(VERSION_WAIT)
 }
@@ -25,7 +25,7 @@ pub fn input_limit(env: &dyn Environment) -> Option<Duration> {
 /// The inputs and outputs of one call. Tests pass their own.
 pub struct Invocation<'a> {
     /// The environment's variables.
-    pub env: &'a dyn Environment,
+    pub env: &'a Environment<'a>,
     /// The config; read to its end, up to [`config::LIMIT`]. That of a process is read
     /// through [`tweed_core::stdin::Stdin`], within [`input_limit`].
     pub stdin: &'a mut dyn Read,
@@ -126,7 +126,7 @@ fn write(stdout: &mut dyn Write, document: &Value) -> io::Result<()> {
 /// Serves the call up to the document of a success, and returns whether that could be
 /// written.
 fn serve(
-    env: &dyn Environment,
+    env: &Environment<'_>,
     stdin: &mut dyn Read,
     stdout: &mut dyn Write,
     stderr: &mut dyn Write,

@@ -10,7 +10,7 @@ use tweed_core::{attachment::Attachment, attachment::NetworkName, mac::Mac};
 use tweed_ipam::record::Record;
 use tweed_netlink::Error;
 
-use crate::config::Settings;
+use crate::{config::Settings, not_done::NotDone};
 
 /// What the verbs need of a datapath. The host is the namespace of the calling thread, the
 /// pod that of the last [`Datapath::open_pod`].
@@ -39,16 +39,12 @@ pub trait Datapath {
     fn open_pod(&mut self, netns: &Path) -> Result<(), CniError>;
 
     /// Connects the pod that is open. A failure may leave a part of the connection:
-    /// [`NotAttached::needs_undo`].
+    /// [`NotDone::needs_undo`].
     ///
     /// # Errors
     /// Code 7 for what the config cannot have, 102 where the interface exists already, and
     /// the kernel's refusals.
-    fn attach(
-        &mut self,
-        request: &Request<'_>,
-        wanted: &Wanted<'_>,
-    ) -> Result<Attached, NotAttached>;
+    fn attach(&mut self, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Attached, NotDone>;
 
     /// Removes what an attachment has in the kernel, and waits until that is done. Nothing
     /// there is a success; what belongs to somebody else is left alone.
@@ -147,31 +143,6 @@ pub struct Attached {
     pub routes: Vec<Route>,
     /// Settings that could not be written.
     pub unwritten: Vec<String>,
-}
-
-/// A connection that was not made.
-#[derive(Debug)]
-pub struct NotAttached {
-    /// Why.
-    pub error: CniError,
-    /// Whether a part of it may have been made. Otherwise what is there is somebody else's.
-    pub needs_undo: bool,
-}
-
-impl NotAttached {
-    fn before_start(error: CniError) -> Self {
-        Self {
-            error,
-            needs_undo: false,
-        }
-    }
-
-    fn after_start(error: CniError) -> Self {
-        Self {
-            error,
-            needs_undo: true,
-        }
-    }
 }
 
 /// What an attachment should be, beside its addresses.

@@ -90,7 +90,7 @@ fn call(plugin: &mut dyn Plugin, verb: &str, stdin: &[u8]) -> Answer {
     call_in(&env, plugin, stdin)
 }
 
-fn call_in(env: &dyn Environment, plugin: &mut dyn Plugin, mut stdin: &[u8]) -> Answer {
+fn call_in(env: &Environment<'_>, plugin: &mut dyn Plugin, mut stdin: &[u8]) -> Answer {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let exit = run(
         Invocation {

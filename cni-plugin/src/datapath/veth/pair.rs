@@ -14,7 +14,8 @@ use tweed_netlink::{Error, link::Link};
 
 use super::plan::{self, Desired, Side, Step};
 use super::{Applied, Failed, Kernel, Observed, Veth, check, ownership, refused};
-use crate::datapath::{Attached, Datapath, Expected, NotAttached, Wanted};
+use crate::datapath::{Attached, Datapath, Expected, Wanted};
+use crate::not_done::NotDone;
 
 impl<K: Kernel> Datapath for Veth<K> {
     type Observed = Observed;
@@ -36,13 +37,9 @@ impl<K: Kernel> Datapath for Veth<K> {
         self.kernel.open_pod(netns)
     }
 
-    fn attach(
-        &mut self,
-        request: &Request<'_>,
-        wanted: &Wanted<'_>,
-    ) -> Result<Attached, NotAttached> {
+    fn attach(&mut self, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Attached, NotDone> {
         let settings = wanted.settings;
-        plan::check_next_hops(wanted.routes, wanted.node).map_err(NotAttached::before_start)?;
+        plan::check_next_hops(wanted.routes, wanted.node).map_err(NotDone::before_start)?;
         for part in plan::unsupported(wanted.routes) {
             request.log(format_args!("warning: {part} is not supported: ignored"));
         }
@@ -56,12 +53,12 @@ impl<K: Kernel> Datapath for Veth<K> {
             routes: &routes,
             host_source: &settings.host_source,
         })
-        .map_err(NotAttached::before_start)?;
+        .map_err(NotDone::before_start)?;
         let applied = self.build(request, &steps)?;
         // Where there is an agent, which writes `readyFile`, it has done so.
         if settings.ready_file.is_none() {
             let forwarded = self.forward(request, wanted.addresses);
-            forwarded.map_err(NotAttached::after_start)?;
+            forwarded.map_err(NotDone::after_start)?;
         }
         routes.retain(|it| !(it.is_implied && applied.left_out.contains(&it.route.dst)));
         Ok(Attached {
@@ -165,7 +162,7 @@ impl<K: Kernel> Datapath for Veth<K> {
 }
 
 impl<K: Kernel> Veth<K> {
-    fn build(&mut self, request: &Request<'_>, steps: &[Step]) -> Result<Applied, NotAttached> {
+    fn build(&mut self, request: &Request<'_>, steps: &[Step]) -> Result<Applied, NotDone> {
         let failed = match self.kernel.apply(steps) {
             Ok(applied) => {
                 for warning in &applied.warnings {
@@ -178,7 +175,7 @@ impl<K: Kernel> Veth<K> {
         // A pair that existed before this ADD must not be deleted by it.
         let is_of_others =
             steps.get(failed.step).is_some_and(Step::needs_undo) && failed.error.is_present();
-        Err(NotAttached {
+        Err(NotDone {
             needs_undo: !is_of_others,
             error: self.explain(steps, failed),
         })
