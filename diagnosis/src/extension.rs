@@ -2,7 +2,7 @@
 //! have as a name and a structure of the kernel's (`linux/netfilter/xt_*.h`, machines of
 //! 64 bits).
 
-use crate::probe::{Facts, State};
+use crate::probe::{Probe, State};
 use crate::walk::{Outcome, Step};
 
 /// What the target `name` does with a packet; none if it only does something else, such
@@ -18,14 +18,14 @@ pub(crate) fn verdict<Chain>(name: &str) -> Option<Step<Chain>> {
 }
 
 /// Whether a packet meets the match `name` with this structure; none if unknown.
-pub(crate) fn meets(name: &str, structure: &[u8], facts: &Facts) -> Option<bool> {
+pub(crate) fn meets(name: &str, structure: &[u8], probe: &Probe) -> Option<bool> {
     match name {
         "comment" => Some(true),
-        "conntrack" => conntrack(structure, facts.state),
-        "state" => Some(number(structure, 0)? & facts.state as u16 != 0),
-        "udp" => udp(structure, facts.port?),
-        "multiport" => multiport(structure, facts.port?),
-        "addrtype" => addrtype(structure, facts.types),
+        "conntrack" => conntrack(structure, probe.state),
+        "state" => Some(number(structure, 0)? & probe.state as u16 != 0),
+        "udp" => udp(structure, probe.port?),
+        "multiport" => multiport(structure, probe.port?),
+        "addrtype" => addrtype(structure, probe.types),
         _ => None,
     }
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use tweed_core::family::Family;
 use tweed_core::ownership::LINK_PREFIX;
-use tweed_core::{family::Family, problem::ProblemKind};
+use tweed_core::problem::{Problem, ProblemKind};
 
 use crate::ranges::{inside, widest};
 use crate::walk::{Outcomes, is_dropped, is_rewritten};
@@ -116,33 +117,12 @@ pub struct Vxlan {
     pub family: Family,
 }
 
-/// A packet, by what it stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Probe {
-    /// Comes from a pod, goes anywhere, opens a flow. It stands for all such packets:
-    /// what some rule accepts of them does not help the others.
-    FromPod,
-    /// Comes from anywhere, goes to a pod, belongs to a flow that is open and that the
-    /// pod has opened. It stands for all such packets too.
-    ToPod,
-    /// Comes from a pod of another node by a direct route, so by a link that is neither `lo`
-    /// nor tweed's; goes to a pod here, and opens a flow. Which addresses such pods have is not
-    /// known: rules that accept it from or to somewhere may be meant for them.
-    FromPeer,
-    /// Comes from another node, by a link that is neither `lo` nor tweed's, and goes to
-    /// this node; conntrack does not track it. Where it comes from is not known: rules
-    /// that accept it from somewhere may be meant for the nodes.
-    VxlanIn(Vxlan),
-    /// The same on its way to another node.
-    VxlanOut(Vxlan),
-    /// Opens a flow from pod to pod. Rules with a condition of which nothing is known may be
-    /// meant to keep it as it is.
-    PodToPod(Flow),
-}
-
-/// What is known of a packet.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Facts {
+/// A packet, by what is known of it. It stands for all such packets: what some rule accepts
+/// of them does not help the others.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Probe {
+    /// In a sentence.
+    what: String,
     pub(crate) incoming: FlowLink,
     pub(crate) outgoing: FlowLink,
     pub(crate) family: Option<Family>,
@@ -155,6 +135,13 @@ pub(crate) struct Facts {
     /// `RTN_…` of these two.
     pub(crate) types: (Option<u32>, Option<u32>),
     pub(crate) state: State,
+    /// Whether rules with a condition of which nothing is known may be meant to let it be: it
+    /// is not known which addresses pods of other nodes have, nor where the packets of other
+    /// nodes come from.
+    pub(crate) may_be_meant: bool,
+    /// Of one from pod to pod, which nobody is to translate, the widest known ranges. Any
+    /// other one nobody is to drop.
+    ranges: Option<(IpNetwork, IpNetwork)>,
 }
 
 /// Conntrack's view of a packet, by the bit of nf_tables (`NF_CT_STATE_BIT`) and of the match
@@ -177,100 +164,73 @@ const UNICAST: u32 = 1;
 const LOCAL: u32 = 2;
 
 impl Probe {
-    pub(crate) fn facts(self) -> Facts {
-        let of_overlay = |vxlan: Vxlan| Facts {
-            family: Some(vxlan.family),
+    /// A packet of the overlay, `which` of them. Conntrack does not track it.
+    fn of_overlay(which: &str, vxlan: Vxlan) -> Self {
+        let Vxlan { port, family } = vxlan;
+        Self {
+            what: format!(
+                "the VXLAN packets {which} other nodes (UDP port {port}, untracked by conntrack)"
+            ),
+            family: Some(family),
             protocol: Some(UDP),
-            port: Some(vxlan.port),
+            port: Some(port),
             state: State::Untracked,
-            ..Facts::default()
-        };
-        match self {
-            Self::FromPod => Facts {
-                incoming: FlowLink::Pod,
-                ..Facts::default()
-            },
-            Self::ToPod => Facts {
-                outgoing: FlowLink::Pod,
-                state: State::Established,
-                ..Facts::default()
-            },
-            Self::FromPeer => Facts {
-                incoming: FlowLink::Uplink,
-                outgoing: FlowLink::Pod,
-                ..Facts::default()
-            },
-            Self::VxlanIn(vxlan) => Facts {
-                incoming: FlowLink::Uplink,
-                types: (None, Some(LOCAL)),
-                ..of_overlay(vxlan)
-            },
-            Self::VxlanOut(vxlan) => Facts {
-                outgoing: FlowLink::Uplink,
-                ..of_overlay(vxlan)
-            },
-            Self::PodToPod(flow) => Facts {
-                incoming: flow.incoming,
-                outgoing: flow.outgoing,
-                family: Some(flow.family()),
-                protocol: Some(TCP),
-                addresses: Some((flow.source, flow.destination)),
-                types: (Some(UNICAST), Some(UNICAST)),
-                ..Facts::default()
-            },
+            may_be_meant: true,
+            ..Self::default()
         }
     }
 
-    /// In a sentence.
-    fn what(self) -> String {
-        match self {
-            Self::FromPod => "what pods send".to_owned(),
-            Self::ToPod => "the answers to pods".to_owned(),
-            Self::FromPeer => "what pods of other nodes send to pods here".to_owned(),
-            Self::VxlanIn(Vxlan { port, .. }) => format!(
-                "the VXLAN packets of other nodes (UDP port {port}, untracked by conntrack)"
-            ),
-            Self::VxlanOut(Vxlan { port, .. }) => format!(
-                "the VXLAN packets to other nodes (UDP port {port}, untracked by conntrack)"
-            ),
-            Self::PodToPod(Flow {
-                incoming, outgoing, ..
-            }) => {
-                let by = |link: FlowLink| {
-                    let name = link
-                        .name()
-                        .map(|name| String::from_utf8_lossy(name).into_owned());
-                    name.unwrap_or_default().trim_end_matches('\0').to_owned()
-                };
-                match (incoming, outgoing) {
-                    (FlowLink::Pod, FlowLink::Pod) => {
-                        "what pods here send to each other".to_owned()
-                    }
-                    (_, FlowLink::Pod) => {
-                        format!(
-                            "what pods of other nodes send to pods here by {}",
-                            by(incoming)
-                        )
-                    }
-                    _ => format!("what pods send to those of other nodes by {}", by(outgoing)),
-                }
+    /// The packet that opens a flow from pod to pod.
+    fn of_flow(flow: &Flow) -> Self {
+        let Flow {
+            incoming, outgoing, ..
+        } = *flow;
+        let by = |link: FlowLink| {
+            let name = link.name().copied().unwrap_or_default();
+            String::from_utf8_lossy(&name)
+                .trim_end_matches('\0')
+                .to_owned()
+        };
+        let what = match (incoming, outgoing) {
+            (FlowLink::Pod, FlowLink::Pod) => "what pods here send to each other".to_owned(),
+            (_, FlowLink::Pod) => {
+                let by = by(incoming);
+                format!("what pods of other nodes send to pods here by {by}")
             }
+            _ => format!("what pods send to those of other nodes by {}", by(outgoing)),
+        };
+        Self {
+            what,
+            incoming,
+            outgoing,
+            family: Some(flow.family()),
+            protocol: Some(TCP),
+            addresses: Some((flow.source, flow.destination)),
+            types: (Some(UNICAST), Some(UNICAST)),
+            may_be_meant: true,
+            ranges: Some(flow.ranges),
+            ..Self::default()
         }
     }
 
     /// Whether what may become of it is wrong for certain, in a chain whose policy drops or
     /// accepts what leaves at the end.
-    pub(crate) fn is_harmed(self, outcomes: &Outcomes, policy_drops: bool) -> bool {
-        match self {
-            Self::PodToPod(_) => is_rewritten(outcomes),
-            _ => is_dropped(outcomes, policy_drops),
+    pub(crate) fn is_harmed(&self, outcomes: &Outcomes, policy_drops: bool) -> bool {
+        if self.is_of_pods() {
+            is_rewritten(outcomes)
+        } else {
+            is_dropped(outcomes, policy_drops)
         }
     }
 
-    /// Whether a rule with a condition of which nothing is known may be meant for
-    /// the packet.
-    pub(crate) fn may_be_meant(self) -> bool {
-        !matches!(self, Self::FromPod | Self::ToPod)
+    /// Whether it opens a flow from pod to pod.
+    pub(crate) fn is_of_pods(&self) -> bool {
+        self.ranges.is_some()
+    }
+
+    /// Whether it comes from a pod of another node by a direct route.
+    pub(crate) fn is_from_peer(&self) -> bool {
+        self.incoming == FlowLink::Uplink && self.outgoing == FlowLink::Pod
     }
 }
 
@@ -308,9 +268,10 @@ impl Hook {
 
     /// The table of iptables with the chains that are looked at.
     pub(crate) fn table(self) -> &'static str {
-        match self {
-            Self::Input | Self::Forward | Self::Output => "filter",
-            Self::Postrouting => "nat",
+        if self == Self::Postrouting {
+            "nat"
+        } else {
+            "filter"
         }
     }
 
@@ -324,22 +285,26 @@ impl Hook {
         }
     }
 
-    /// What a chain there does to packets.
-    pub(crate) fn harm(self) -> &'static str {
-        match self {
-            Self::Input | Self::Forward | Self::Output => "drops",
-            Self::Postrouting => "replaces the source of",
-        }
-    }
-
-    /// What it is to do that there.
-    pub(crate) fn problem(self) -> ProblemKind {
-        match self {
-            Self::Input => ProblemKind::InboundDrop,
-            Self::Forward => ProblemKind::ForwardDrop,
-            Self::Output => ProblemKind::OutboundDrop,
-            Self::Postrouting => ProblemKind::PodsMasqueraded,
-        }
+    /// That a chain there does wrong to these packets; `drops` says by what it drops them.
+    pub(crate) fn problem(
+        self,
+        object: String,
+        chain: &str,
+        packets: &str,
+        drops: &str,
+    ) -> Problem {
+        let (kind, harm, how) = match self {
+            Self::Input => (ProblemKind::InboundDrop, "drops", drops),
+            Self::Forward => (ProblemKind::ForwardDrop, "drops", drops),
+            Self::Output => (ProblemKind::OutboundDrop, "drops", drops),
+            Self::Postrouting => (
+                ProblemKind::PodsMasqueraded,
+                "replaces the source of",
+                "a rule translates them, and none before lets them be",
+            ),
+        };
+        let message = format!("chain {chain} {harm} {packets}: {how}");
+        Problem::new(kind, object, message)
     }
 
     /// Those of `packets` that have to pass the chains of `family` there; of both families
@@ -349,19 +314,42 @@ impl Hook {
         let vxlan = packets.vxlan.filter(|vxlan| is_met(&vxlan.family));
         let mut probes = Vec::new();
         match self {
-            Self::Input => probes.extend(vxlan.map(Probe::VxlanIn)),
+            Self::Input => probes.extend(vxlan.map(|vxlan| Probe {
+                incoming: FlowLink::Uplink,
+                types: (None, Some(LOCAL)),
+                ..Probe::of_overlay("of", vxlan)
+            })),
             Self::Forward => {
                 if packets.pods.iter().any(is_met) {
-                    probes.extend([Probe::FromPod, Probe::ToPod]);
+                    probes.push(Probe {
+                        what: "what pods send".to_owned(),
+                        incoming: FlowLink::Pod,
+                        ..Probe::default()
+                    });
+                    probes.push(Probe {
+                        what: "the answers to pods".to_owned(),
+                        outgoing: FlowLink::Pod,
+                        state: State::Established,
+                        ..Probe::default()
+                    });
                 }
                 if packets.direct.iter().any(is_met) {
-                    probes.push(Probe::FromPeer);
+                    probes.push(Probe {
+                        what: "what pods of other nodes send to pods here".to_owned(),
+                        incoming: FlowLink::Uplink,
+                        outgoing: FlowLink::Pod,
+                        may_be_meant: true,
+                        ..Probe::default()
+                    });
                 }
             }
-            Self::Output => probes.extend(vxlan.map(Probe::VxlanOut)),
+            Self::Output => probes.extend(vxlan.map(|vxlan| Probe {
+                outgoing: FlowLink::Uplink,
+                ..Probe::of_overlay("to", vxlan)
+            })),
             Self::Postrouting => {
                 let flows = packets.flows.iter().filter(|flow| is_met(&flow.family()));
-                probes.extend(flows.copied().map(Probe::PodToPod));
+                probes.extend(flows.map(Probe::of_flow));
             }
         }
         probes
@@ -371,12 +359,12 @@ impl Hook {
 /// Names those of `probes` that `is_dropped` is true for; none if it is for none.
 pub(crate) fn dropped<E>(
     probes: &[Probe],
-    mut is_dropped: impl FnMut(Probe) -> Result<bool, E>,
+    mut is_dropped: impl FnMut(&Probe) -> Result<bool, E>,
 ) -> Result<Option<String>, E> {
     let mut words = Vec::new();
     for probe in probes {
-        if is_dropped(*probe)? {
-            words.push(probe.what());
+        if is_dropped(probe)? {
+            words.push(probe.what.as_str());
         }
     }
     Ok((!words.is_empty()).then(|| words.join(" and ")))
@@ -389,10 +377,7 @@ pub(crate) fn translation_cure(
     probes: &[Probe],
     command: impl Fn(Family, IpNetwork, IpNetwork) -> String,
 ) -> String {
-    let flow = |probe: &Probe| match probe {
-        Probe::PodToPod(flow) => Some((flow.family(), flow.ranges)),
-        _ => None,
-    };
+    let flow = |probe: &Probe| Some((probe.family?, probe.ranges?));
     let commands: BTreeSet<String> = { probes.iter().filter_map(flow) }
         .map(|(family, (from, to))| command(family, from, to))
         .collect();
@@ -405,7 +390,7 @@ pub(crate) fn translation_cure(
 
 /// The cure for a chain of iptables: `chain` accepts what `program` puts there.
 pub(crate) fn iptables_cure(program: &str, chain: &str, probes: &[Probe]) -> String {
-    if let Some(Probe::PodToPod(_)) = probes.first() {
+    if probes.iter().any(Probe::is_of_pods) {
         return translation_cure(probes, |_, from, to| {
             format!(
                 "{program} -t nat -I {chain} -s {from} -d {to} -m mark ! --mark 0x4000/0x4000 \
@@ -413,7 +398,7 @@ pub(crate) fn iptables_cure(program: &str, chain: &str, probes: &[Probe]) -> Str
             )
         });
     }
-    let commands = match probes.iter().find_map(|probe| probe.facts().port) {
+    let commands = match probes.iter().find_map(|probe| probe.port) {
         Some(port) => {
             format!("{program} -I {chain} -p udp --dport {port} -j ACCEPT")
         }

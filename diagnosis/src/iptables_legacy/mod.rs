@@ -198,25 +198,17 @@ impl Family {
             first: offset(FIRST)?,
             policy: offset(POLICY)?,
         };
-        let is_dropped = |probe| Ok::<_, Infallible>(table.drops(base, probe));
+        let is_dropped = |probe: &Probe| Ok::<_, Infallible>(table.drops(base, probe));
         let Ok(dropped) = probe::dropped(probes, is_dropped);
         let dropped = dropped?;
         let program = format!("{}-legacy", self.program);
         let name = hook.chain();
         let is_docker_s = hook == Hook::Forward && table.has_chain("DOCKER-USER");
         let chain = if is_docker_s { "DOCKER-USER" } else { name };
-        let how = match hook {
-            Hook::Postrouting => "a rule translates them, and none before lets them be",
-            _ => "neither its policy nor a rule accepts them",
-        };
-        let problem = Problem::new(
-            hook.problem(),
-            format!("{program} {name}"),
-            format!(
-                "chain {name} of the old iptables {} {dropped}: {how}",
-                hook.harm()
-            ),
-        );
+        let object = format!("{program} {name}");
+        let what = format!("{name} of the old iptables");
+        let how = "neither its policy nor a rule accepts them";
+        let problem = hook.problem(object, &what, &dropped, how);
         Some(problem.with_cure(probe::iptables_cure(&program, chain, probes)))
     }
 }

@@ -3,7 +3,7 @@
 //! machines of 64 bits), and what they do with packets of pods or of the overlay.
 //!
 //! What a rule says of addresses, links and protocol is compared with what is known of the
-//! packet ([`crate::probe::Facts`]). Of what pods send or get only rules count that certainly
+//! packet ([`crate::probe::Probe`]). Of what pods send or get only rules count that certainly
 //! match all of it: those without a condition, and those with the link's name alone (`tw+`).
 //! For the answers to pods a rule whose only condition is the state of the flow counts as
 //! well: it is meant for them, and a false alarm must be avoided.
@@ -13,7 +13,7 @@ use std::iter;
 use std::net::IpAddr;
 
 use crate::extension;
-use crate::probe::{Facts, FlowLink, Probe, is_no_uplink};
+use crate::probe::{FlowLink, Probe, is_no_uplink};
 use crate::ranges::octets;
 use crate::walk::{Outcome, Rule, Step, Walk};
 
@@ -89,13 +89,12 @@ pub(super) struct BaseChain {
 
 impl Table {
     /// Whether these packets are dropped in this chain, or translated.
-    pub(super) fn drops(&self, chain: BaseChain, probe: Probe) -> bool {
+    pub(super) fn drops(&self, chain: BaseChain, probe: &Probe) -> bool {
         let policy = self.target(chain.policy).and_then(|(target, _)| {
             let verdict = number(&self.entries, target + OWN)?;
             Some(verdict.cast_signed())
         });
-        let (facts, may_be_meant) = (probe.facts(), probe.may_be_meant());
-        let read = |chain: &usize| Ok::<_, Infallible>(self.rules(*chain, &facts, may_be_meant));
+        let read = |chain: &usize| Ok::<_, Infallible>(self.rules(*chain, probe));
         let Ok(outcomes) = Walk::new(read).enter(&chain.first);
         probe.is_harmed(&outcomes, policy == Some(DROP))
     }
@@ -160,7 +159,7 @@ impl Table {
     }
 
     /// Whether the packet meets the rule at `at`; none if unknown.
-    fn meets(&self, at: usize, target: usize, facts: &Facts) -> Option<bool> {
+    fn meets(&self, at: usize, target: usize, probe: &Probe) -> Option<bool> {
         let mut next = at + self.layout.matches;
         let matches = iter::from_fn(|| {
             (next < target).then(|| {
@@ -170,15 +169,15 @@ impl Table {
                 let name = self.kind(next).and_then(|name| str::from_utf8(name).ok());
                 let structure = self.entries.get(next + OWN..end);
                 next = end;
-                extension::meets(name?, structure?, facts)
+                extension::meets(name?, structure?, probe)
             })
         });
-        extension::all(iter::once(self.meets_head(at, facts)).chain(matches))
+        extension::all(iter::once(self.meets_head(at, probe)).chain(matches))
     }
 
     /// Whether the packet meets what the rule says without matches: addresses, links
     /// and protocol.
-    fn meets_head(&self, at: usize, facts: &Facts) -> Option<bool> {
+    fn meets_head(&self, at: usize, probe: &Probe) -> Option<bool> {
         let Layout {
             links,
             protocol,
@@ -200,15 +199,15 @@ impl Table {
         let number = short(&self.entries, at + protocol)?;
         let is_protocol = match number {
             0 => Some(true),
-            number => facts.protocol.map(|protocol| u16::from(protocol) == number),
+            number => probe.protocol.map(|protocol| u16::from(protocol) == number),
         };
-        let (source, destination) = facts.addresses.unzip();
+        let (source, destination) = probe.addresses.unzip();
         let inverted = *self.entries.get(at + flags + 1)?;
         let met = [
             (self.holds(at, 0, source), NOT_SOURCE),
             (self.holds(at, 1, destination), NOT_DESTINATION),
-            (link(0, facts.incoming), NOT_IN),
-            (link(1, facts.outgoing), NOT_OUT),
+            (link(0, probe.incoming), NOT_IN),
+            (link(1, probe.outgoing), NOT_OUT),
             (is_protocol, NOT_PROTOCOL),
         ];
         let met = met.map(|(met, flag)| Some(met? != (inverted & flag != 0)));
@@ -231,10 +230,10 @@ impl Table {
         Some(bits.all(|((byte, range), mask)| byte & mask == *range))
     }
 
-    /// The rules that a packet meets or, where they `may_be_meant` for it, may meet: from
+    /// The rules that a packet meets or, where they may be meant for it, may meet: from
     /// that at this offset to the end of its chain, or to the first rule that
     /// certainly ends the packet's way.
-    fn rules(&self, chain: usize, facts: &Facts, may_be_meant: bool) -> Vec<Rule<usize>> {
+    fn rules(&self, chain: usize, probe: &Probe) -> Vec<Rule<usize>> {
         let mut rules = Vec::new();
         let mut at = chain;
         loop {
@@ -252,9 +251,9 @@ impl Table {
             if kind == b"ERROR" {
                 return rules;
             }
-            let met = self.meets(at, target, facts);
+            let met = self.meets(at, target, probe);
             let certain = met == Some(true);
-            let counts = certain || met.is_none() && may_be_meant;
+            let counts = certain || met.is_none() && probe.may_be_meant;
             if counts && let Some(step) = self.step(at, target, next) {
                 let ends = certain && !matches!(step, Step::Jump(_));
                 rules.push(Rule { step, certain });

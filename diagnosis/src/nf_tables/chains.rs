@@ -181,7 +181,7 @@ fn examine<R: Ruleset>(
     probes: &[Probe],
 ) -> Result<(Option<Problem>, BTreeSet<String>), R::Error> {
     let mut passed = BTreeSet::new();
-    let dropped = probe::dropped(probes, |probe| {
+    let dropped = probe::dropped(probes, |probe: &Probe| {
         let table = chain.table();
         let mut walk = Walk::new(|chain: &String| rules(ruleset, table, chain, probe));
         let outcomes = walk.enter(&chain.name)?;
@@ -193,19 +193,14 @@ fn examine<R: Ruleset>(
     };
     let Chain { table, name, .. } = chain;
     let family = family_word(chain.family);
-    let how = match chain.hook {
-        Hook::Postrouting => "a rule translates them, and none before lets them be",
-        _ if chain.drops_by_policy => "its policy is drop and no rule accepts them",
-        _ => "a rule refuses them",
+    let how = if chain.drops_by_policy {
+        "its policy is drop and no rule accepts them"
+    } else {
+        "a rule refuses them"
     };
-    let problem = Problem::new(
-        chain.hook.problem(),
-        format!("{family} {table} {name}"),
-        format!(
-            "chain {name} of table {family} {table} {} {dropped}: {how}",
-            chain.hook.harm()
-        ),
-    );
+    let object = format!("{family} {table} {name}");
+    let what = format!("{name} of table {family} {table}");
+    let problem = chain.hook.problem(object, &what, &dropped, how);
     let cure = cure(chain, &passed, probes);
     Ok((Some(problem.with_cure(cure)), passed))
 }
@@ -215,7 +210,7 @@ fn rules<R: Ruleset>(
     ruleset: &mut R,
     table: TableKey<'_>,
     chain: &str,
-    probe: Probe,
+    probe: &Probe,
 ) -> Result<Vec<Rule<String>>, R::Error> {
     let dumped = ruleset.rules(table, chain)?;
     let mut sets = |set: &str| {
@@ -273,9 +268,9 @@ fn firewalld_cure(hook: Hook, vxlan: Option<u16>, has_peers: bool) -> String {
 /// keeps. Names that begin with `tw` are pod links and `tweed.1`.
 fn cure(chain: &Chain, passed: &BTreeSet<String>, probes: &[Probe]) -> String {
     let by = |name: &str| passed.contains(name);
-    let vxlan = probes.iter().find_map(|probe| probe.facts().port);
+    let vxlan = probes.iter().find_map(|probe| probe.port);
     if chain.family == FAMILY_INET && chain.table == "firewalld" {
-        return firewalld_cure(chain.hook, vxlan, probes.contains(&Probe::FromPeer));
+        return firewalld_cure(chain.hook, vxlan, probes.iter().any(Probe::is_from_peer));
     }
     // What `ufw` is told gets into these. It leaves others behind when it is disabled.
     let of_user = chain.hook.chain().to_lowercase();

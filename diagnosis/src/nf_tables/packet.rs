@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use crate::probe::{Facts, FlowLink, State, is_no_uplink};
+use crate::probe::{FlowLink, Probe, State, is_no_uplink};
 use crate::ranges::octets;
 use tweed_core::family::Family;
 use tweed_core::ownership::{LEAVING_LINK_GROUP, LINK_GROUP};
@@ -29,18 +29,18 @@ pub(super) enum Loaded {
 }
 
 /// What the expression `name` loads.
-pub(super) fn load(name: &str, data: &[u8], facts: &Facts) -> Loaded {
+pub(super) fn load(name: &str, data: &[u8], probe: &Probe) -> Loaded {
     match name {
-        "meta" => Loaded::Value(meta(data, facts)),
-        "ct" => flow(data, facts.state),
-        "payload" => Loaded::Value(payload(data, facts)),
-        "fib" => Loaded::Value(fib(data, facts)),
+        "meta" => Loaded::Value(meta(data, probe)),
+        "ct" => flow(data, probe.state),
+        "payload" => Loaded::Value(payload(data, probe)),
+        "fib" => Loaded::Value(fib(data, probe)),
         _ => Loaded::Value(Value::Unknown),
     }
 }
 
 /// `NFTA_META_KEY` and the keys of `enum nft_meta_keys` that are known.
-fn meta(data: &[u8], facts: &Facts) -> Value {
+fn meta(data: &[u8], probe: &Probe) -> Value {
     const KEY: u16 = 2;
     const PROTOCOL: u32 = 1;
     const IIF: u32 = 4;
@@ -57,8 +57,8 @@ fn meta(data: &[u8], facts: &Facts) -> Value {
     };
     let key = find(data, KEY).and_then(number);
     let link = match key {
-        Some(IIF | IIFNAME | IIFGROUP) => facts.incoming,
-        _ => facts.outgoing,
+        Some(IIF | IIFNAME | IIFGROUP) => probe.incoming,
+        _ => probe.outgoing,
     };
     let known = match (key, link) {
         (Some(IIFNAME | OIFNAME), FlowLink::Uplink) => return Value::Not(is_no_uplink),
@@ -71,9 +71,9 @@ fn meta(data: &[u8], facts: &Facts) -> Value {
         (Some(IIFNAME | OIFNAME), link) => link.name().map(|name| name.to_vec()),
         (Some(IIF | OIF), FlowLink::Other { index, .. }) => Some(index.to_ne_bytes().to_vec()),
         (Some(IIFGROUP | OIFGROUP), FlowLink::Pod) => Some(LINK_GROUP.to_ne_bytes().to_vec()),
-        (Some(L4PROTO), _) => facts.protocol.map(|protocol| vec![protocol]),
-        (Some(NFPROTO), _) => facts.family.map(|family| nfproto(family).to_vec()),
-        (Some(PROTOCOL), _) => facts.family.map(|family| ethertype(family).to_vec()),
+        (Some(L4PROTO), _) => probe.protocol.map(|protocol| vec![protocol]),
+        (Some(NFPROTO), _) => probe.family.map(|family| nfproto(family).to_vec()),
+        (Some(PROTOCOL), _) => probe.family.map(|family| ethertype(family).to_vec()),
         _ => None,
     };
     known.map_or(Value::Unknown, Value::Known)
@@ -115,7 +115,7 @@ fn flow(data: &[u8], state: State) -> Loaded {
 
 /// `NFTA_PAYLOAD_…`: of the headers the protocol, the addresses and the port that the packet
 /// goes to, which rules may load together with what stands before it.
-fn payload(data: &[u8], facts: &Facts) -> Value {
+fn payload(data: &[u8], probe: &Probe) -> Value {
     const BASE: u16 = 2;
     const OFFSET: u16 = 3;
     const LENGTH: u16 = 4;
@@ -127,7 +127,7 @@ fn payload(data: &[u8], facts: &Facts) -> Value {
         return Value::Unknown;
     };
     let places = offset..offset.saturating_add(length.min(LONGEST));
-    let bytes: Vec<Option<u8>> = places.map(|place| byte(base, place, facts)).collect();
+    let bytes: Vec<Option<u8>> = places.map(|place| byte(base, place, probe)).collect();
     match bytes.iter().copied().collect() {
         Some(known) => Value::Known(known),
         None if bytes.iter().all(Option::is_none) => Value::Unknown,
@@ -136,28 +136,28 @@ fn payload(data: &[u8], facts: &Facts) -> Value {
 }
 
 /// A byte of a header, if it is known.
-fn byte(base: u32, place: u32, facts: &Facts) -> Option<u8> {
+fn byte(base: u32, place: u32, probe: &Probe) -> Option<u8> {
     const NETWORK: u32 = 1;
     const TRANSPORT: u32 = 2;
     /// In the headers of UDP and TCP.
     const PORT: u32 = 2;
-    let (protocol, source, destination) = match facts.family? {
+    let (protocol, source, destination) = match probe.family? {
         Family::V4 => (9, 12, 16),
         Family::V6 => (6, 8, 24),
     };
     let at = |first: u32| usize::try_from(place.checked_sub(first)?).ok();
     let of = |address: IpAddr, first| octets(address).get(at(first)?).copied();
     match base {
-        TRANSPORT => facts.port?.to_be_bytes().get(at(PORT)?).copied(),
-        NETWORK if place == protocol => facts.protocol,
-        NETWORK if place < destination => of(facts.addresses?.0, source),
-        NETWORK => of(facts.addresses?.1, destination),
+        TRANSPORT => probe.port?.to_be_bytes().get(at(PORT)?).copied(),
+        NETWORK if place == protocol => probe.protocol,
+        NETWORK if place < destination => of(probe.addresses?.0, source),
+        NETWORK => of(probe.addresses?.1, destination),
         _ => None,
     }
 }
 
 /// `NFTA_FIB_…`: what is known of the addresses.
-fn fib(data: &[u8], facts: &Facts) -> Value {
+fn fib(data: &[u8], probe: &Probe) -> Value {
     const RESULT: u16 = 2;
     const FLAGS: u16 = 3;
     const ADDRESS_TYPE: u32 = 3;
@@ -165,8 +165,8 @@ fn fib(data: &[u8], facts: &Facts) -> Value {
     const DESTINATION: u32 = 2;
     let field = |kind| find(data, kind).and_then(number);
     let known = match (field(RESULT), field(FLAGS)) {
-        (Some(ADDRESS_TYPE), Some(SOURCE)) => facts.types.0,
-        (Some(ADDRESS_TYPE), Some(DESTINATION)) => facts.types.1,
+        (Some(ADDRESS_TYPE), Some(SOURCE)) => probe.types.0,
+        (Some(ADDRESS_TYPE), Some(DESTINATION)) => probe.types.1,
         _ => None,
     };
     known.map_or(Value::Unknown, |kind| {

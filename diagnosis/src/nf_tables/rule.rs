@@ -9,7 +9,7 @@ use super::packet::{Loaded, Value, load};
 use super::registers::Registers;
 use super::set::Elements;
 use crate::extension;
-use crate::probe::{Facts, Probe, State};
+use crate::probe::{Probe, State};
 use crate::walk::{Outcome, Rule, Step};
 use tweed_netlink::nf::attributes::{each, find, number, text};
 use tweed_netlink::nf::object::{EXPRESSION_DATA, EXPRESSION_NAME};
@@ -19,8 +19,7 @@ use tweed_netlink::nf::verdict::Verdict;
 const VERDICT: u32 = 0;
 /// A rule on its way through its expressions.
 struct Judge<'a, S> {
-    probe: Probe,
-    facts: Facts,
+    probe: &'a Probe,
     /// Reads the sets of its table.
     sets: &'a mut S,
     registers: Registers,
@@ -37,12 +36,11 @@ struct Judge<'a, S> {
 /// `sets` gives the elements of a set; none if it has some of a kind that is not known.
 pub(super) fn judge<E>(
     expressions: &[u8],
-    probe: Probe,
+    probe: &Probe,
     sets: &mut impl FnMut(&str) -> Result<Option<Elements>, E>,
 ) -> Result<Vec<Rule<String>>, E> {
     let mut rule = Judge {
         probe,
-        facts: probe.facts(),
         sets,
         registers: Registers::default(),
         asks_flow: false,
@@ -63,8 +61,8 @@ impl<E, S: FnMut(&str) -> Result<Option<Elements>, E>> Judge<'_, S> {
     fn ended(self) -> Vec<Rule<String>> {
         // What is asked of a flow that was open before is not meant for one that opens one; but
         // what others have marked a flow for may be not to translate it.
-        let is_for_flow = !self.asks_flow || matches!(self.probe, Probe::PodToPod(_));
-        let counts = self.certain || (self.probe.may_be_meant() && is_for_flow);
+        let is_for_flow = !self.asks_flow || self.probe.is_of_pods();
+        let counts = self.certain || (self.probe.may_be_meant && is_for_flow);
         // What a rule asks of the flow besides its state and direction may be met or not.
         let certain = self.certain && !self.asks_flow;
         let steps = self.steps.into_iter().filter(|_| counts);
@@ -81,7 +79,7 @@ impl<E, S: FnMut(&str) -> Result<Option<Elements>, E>> Judge<'_, S> {
                 let Some(register) = find(data, DESTINATION).and_then(number) else {
                     return Ok(true);
                 };
-                let Loaded::Value(value) = load(name, data, &self.facts) else {
+                let Loaded::Value(value) = load(name, data, self.probe) else {
                     return Ok(false);
                 };
                 self.asks_flow |= matches!(value, Value::Flow);
@@ -96,7 +94,7 @@ impl<E, S: FnMut(&str) -> Result<Option<Elements>, E>> Judge<'_, S> {
             "range" => self.is_in_range(data),
             "lookup" => return self.look_up(data),
             "match" => extension_of(data)
-                .and_then(|(name, structure)| extension::meets(name, structure, &self.facts)),
+                .and_then(|(name, structure)| extension::meets(name, structure, self.probe)),
             "target" => {
                 let name = extension_of(data).map(|(name, _)| name);
                 self.steps.extend(name.and_then(extension::verdict));
@@ -187,7 +185,7 @@ impl<E, S: FnMut(&str) -> Result<Option<Elements>, E>> Judge<'_, S> {
                     _ => None,
                 }
             }
-            Value::Flow if self.facts.state == State::Established => Some(true),
+            Value::Flow if self.probe.state == State::Established => Some(true),
             _ => None,
         }
     }
@@ -227,7 +225,7 @@ impl<E, S: FnMut(&str) -> Result<Option<Elements>, E>> Judge<'_, S> {
         };
         let Some(elements) = elements else {
             // What is asked of an open flow is meant for the answers to pods.
-            self.certain &= is_flow && self.facts.state == State::Established;
+            self.certain &= is_flow && self.probe.state == State::Established;
             match destination {
                 Some(VERDICT) => self.steps = vec![Step::End(Outcome::Accepted)],
                 Some(register) => {
@@ -344,7 +342,7 @@ mod tests {
             .nested(EXPRESSION_DATA, data);
         let expressions = Attributes::new().nested(1, &expression);
         let mut no_sets = |_: &str| Ok::<_, Infallible>(None);
-        let Ok(rules) = judge(expressions.as_bytes(), Probe::FromPod, &mut no_sets);
+        let Ok(rules) = judge(expressions.as_bytes(), &Probe::default(), &mut no_sets);
         rules
     }
 
