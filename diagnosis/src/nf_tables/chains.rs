@@ -62,8 +62,6 @@ impl Chain {
     }
 }
 
-/// Family and name of a table.
-pub(super) type TableName = (u8, String);
 /// Family, table and name of a chain.
 pub(super) type ChainName = (u8, String, String);
 
@@ -74,8 +72,6 @@ pub(super) struct Findings {
     pub(super) problems: Vec<Problem>,
     /// The chains that the packets pass through.
     pub(super) chains: BTreeSet<ChainName>,
-    /// The tables that are dormant.
-    pub(super) dormant: BTreeSet<TableName>,
 }
 
 /// Where the tables are read from.
@@ -131,16 +127,15 @@ impl Ruleset for Socket {
 
 /// Looks at all tables but the own one.
 pub(super) fn find<R: Ruleset>(ruleset: &mut R, packets: &Packets) -> Result<Findings, R::Error> {
-    let tables = ruleset.tables()?;
-    let dormant = tables.iter().filter(|table| is_dormant(table));
-    let mut findings = Findings {
-        dormant: dormant.filter_map(table_name).collect(),
-        ..Findings::default()
-    };
+    let mut dormant = ruleset.tables()?;
+    dormant.retain(is_dormant);
+    let mut findings = Findings::default();
     let chains = ruleset.chains()?;
     for chain in chains.iter().filter_map(read) {
-        let table = (chain.family, chain.table.clone());
-        if findings.dormant.contains(&table) {
+        let is_its = |table: &Message| {
+            (table.family, table.text(TABLE_NAME)) == (chain.family, Some(&chain.table))
+        };
+        if dormant.iter().any(is_its) {
             continue;
         }
         let (problem, passed) = examine(ruleset, &chain, &chain.probes(packets))?;
@@ -151,13 +146,8 @@ pub(super) fn find<R: Ruleset>(ruleset: &mut R, packets: &Packets) -> Result<Fin
     Ok(findings)
 }
 
-/// The name of the table that this object is, or is in.
-pub(super) fn table_name(object: &Message) -> Option<TableName> {
-    Some((object.family, object.text(TABLE_NAME)?.to_owned()))
-}
-
 /// Whether no packet passes through the chains of this table.
-pub(super) fn is_dormant(table: &Message) -> bool {
+fn is_dormant(table: &Message) -> bool {
     let flags = table.attribute(TABLE_FLAGS).and_then(number);
     flags.unwrap_or_default() & TABLE_FLAG_DORMANT != 0
 }

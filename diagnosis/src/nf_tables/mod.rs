@@ -29,8 +29,8 @@ use tweed_netlink::nf::{Membership, Message, Monitor, Notification, Socket};
 use tweed_netlink::{Error, owned};
 
 use crate::probe::{Hook, Packets};
+use chains::ChainName;
 pub use chains::Ruleset;
-use chains::{ChainName, TableName};
 
 /// What other tables drop, for one network namespace.
 pub struct Drops {
@@ -41,8 +41,6 @@ pub struct Drops {
     /// The chains that the packets pass through. Not whole tables: that of Services
     /// has a chain for each, and changes all the time.
     watched: BTreeSet<ChainName>,
-    /// The tables that were dormant, whose chains are left out.
-    dormant: BTreeSet<TableName>,
     /// The packets that they were asked about.
     packets: Packets,
     /// What was found when they were looked at.
@@ -60,7 +58,6 @@ impl Drops {
             monitor: Monitor::open()?,
             changed: true,
             watched: BTreeSet::new(),
-            dormant: BTreeSet::new(),
             packets: Packets::default(),
             problems: Vec::new(),
         })
@@ -96,7 +93,6 @@ impl Drops {
         if self.drain_notifications()? || self.packets != *packets {
             let findings = chains::find(&mut self.socket, packets)?;
             self.watched = findings.chains;
-            self.dormant = findings.dormant;
             self.problems = findings.problems;
             self.packets = packets.clone();
             self.changed = false;
@@ -126,11 +122,8 @@ impl Drops {
             })
         };
         match number {
-            // A new one too: what it has follows.
-            NEW_TABLE => {
-                let table = (object.family, table.to_owned());
-                chains::is_dormant(object) != self.dormant.contains(&table)
-            }
+            // One that becomes dormant or wakes up is told as if it were new.
+            NEW_TABLE => true,
             NEW_CHAIN => hook(object).is_some(),
             // Of a deleted chain the kernel gives the name alone.
             DELETE_CHAIN => is_watched(CHAIN_NAME),
