@@ -17,27 +17,22 @@ pub(super) fn differences(
     addresses: &[IpAddr],
     observed: &Observed,
 ) -> Vec<String> {
-    let pair = Pair { expected };
     let mut found = Vec::new();
-    pair.host_end(observed, addresses, &mut found);
-    pair.pod_end(observed, addresses, &mut found);
+    expected.host_end(observed, addresses, &mut found);
+    expected.pod_end(observed, addresses, &mut found);
     found
 }
 
-/// The expected pair of links.
-struct Pair<'a> {
-    expected: &'a Expected<'a>,
-}
-
-impl Pair<'_> {
+/// As a pair of links.
+impl Expected<'_> {
     fn host_interface(&self) -> Option<&Interface> {
-        let name = self.expected.attachment.link_name();
-        let mut interfaces = self.expected.result.interfaces.iter();
+        let name = self.attachment.link_name();
+        let mut interfaces = self.result.interfaces.iter();
         interfaces.find(|interface| interface.name == name && interface.sandbox.is_none())
     }
 
     fn host_end(&self, observed: &Observed, addresses: &[IpAddr], found: &mut Vec<String>) {
-        let name = self.expected.attachment.link_name();
+        let name = self.attachment.link_name();
         if self.host_interface().is_none() {
             found.push(format!("prevResult does not list {name}"));
         }
@@ -45,7 +40,7 @@ impl Pair<'_> {
             found.push(format!("link {name} is missing on the host"));
             return;
         };
-        if !ownership::belongs(link, self.expected.attachment) {
+        if !ownership::belongs(link, self.attachment) {
             let alias = link.alias.as_deref().unwrap_or_default();
             found.push(format!(
                 "link {name} does not belong to it (group {}, alias {alias:?})",
@@ -59,18 +54,16 @@ impl Pair<'_> {
             }
         };
         differ("group", link.group.to_string(), LINK_GROUP.to_string());
-        if !owned::has_alias_of(link, self.expected.attachment) {
+        if !owned::has_alias_of(link, self.attachment) {
             let alias = link.alias.clone().unwrap_or_default();
-            differ("alias", alias, alias_key(self.expected.attachment));
+            differ("alias", alias, alias_key(self.attachment));
         }
         differ("state", up(link.up), up(true));
         differ("ARP", on(!link.noarp), on(false));
-        let mtu = self
-            .host_interface()
-            .and_then(|end| end.mtu)
-            .unwrap_or(self.expected.mtu);
+        let mtu = self.host_interface().and_then(|end| end.mtu);
+        let mtu = mtu.unwrap_or(self.mtu);
         differ("MTU", link.mtu.to_string(), mtu.to_string());
-        let host_mac = self.expected.attachment.host_mac();
+        let host_mac = self.attachment.host_mac();
         differ("MAC", or_none(link.mac), host_mac.to_string());
         for (key, is, should) in settings(link) {
             if !self.is_unwritten(key) {
@@ -94,7 +87,7 @@ impl Pair<'_> {
     }
 
     fn made(&self) -> Option<&Made> {
-        self.expected.record?.made.as_ref()
+        self.record?.made.as_ref()
     }
 
     /// Whether ADD could not write this setting of the host's end.
@@ -109,11 +102,8 @@ impl Pair<'_> {
     /// repairs it to, and as it was when the pod was added.
     fn host_routes(&self, ip: IpAddr) -> [Route; 2] {
         let made = self.made().map(|made| made.host_source.as_slice());
-        [
-            self.expected.host_source,
-            made.unwrap_or(self.expected.host_source),
-        ]
-        .map(|sources| plan::host_route(ip, sources))
+        [self.host_source, made.unwrap_or(self.host_source)]
+            .map(|sources| plan::host_route(ip, sources))
     }
 
     /// Whether a route of the result is in the main table. Results before 1.1 do not
@@ -131,24 +121,15 @@ impl Pair<'_> {
     }
 
     fn pod_mac(&self) -> Option<String> {
-        let in_result = self
-            .expected
-            .pod_interface()
-            .and_then(|(_, end)| end.mac.clone());
-        in_result.or_else(|| Some(self.expected.record?.pod_mac?.to_string()))
+        let in_result = self.pod_interface().and_then(|(_, end)| end.mac.clone());
+        in_result.or_else(|| Some(self.record?.pod_mac?.to_string()))
     }
 
     fn pod_end(&self, observed: &Observed, addresses: &[IpAddr], found: &mut Vec<String>) {
-        let name = self.expected.attachment.ifname.as_str();
-        let interface = self
-            .expected
-            .pod_interface()
-            .map(|(_, interface)| interface);
+        let name = self.attachment.ifname.as_str();
+        let interface = self.pod_interface().map(|(_, interface)| interface);
         if interface.is_none() {
-            found.push(format!(
-                "prevResult does not list {name} in {}",
-                self.expected.netns
-            ));
+            found.push(format!("prevResult does not list {name} in {}", self.netns));
         }
         let Some(link) = &observed.pod else {
             found.push(format!("link {name} is missing in the container"));
@@ -156,7 +137,7 @@ impl Pair<'_> {
         };
         let host = observed.host.as_ref();
         if host.is_some_and(|host| host.peer != Some(link.index)) {
-            let host = self.expected.attachment.link_name();
+            let host = self.attachment.link_name();
             found.push(format!(
                 "{name} in the container is not the other end of {host}"
             ));
@@ -165,7 +146,7 @@ impl Pair<'_> {
             found.push(format!("state of {name} is down, should be up"));
         }
         // A plugin that lowers it later (tuning) does not report that in its result.
-        let most = interface.and_then(|i| i.mtu).unwrap_or(self.expected.mtu);
+        let most = interface.and_then(|i| i.mtu).unwrap_or(self.mtu);
         let mtu = link.mtu;
         if mtu > most {
             found.push(format!("MTU of {name} is {mtu}, should be at most {most}"));
@@ -179,7 +160,7 @@ impl Pair<'_> {
         for ip in addresses {
             has_address(&observed.pod_addresses, *ip, name, found);
         }
-        let host_mac = self.expected.attachment.host_mac().to_string();
+        let host_mac = self.attachment.host_mac().to_string();
         let mut gateways: Vec<IpAddr> = addresses.iter().copied().map(gateway_of).collect();
         gateways.dedup();
         for gateway in &gateways {
@@ -188,7 +169,7 @@ impl Pair<'_> {
         }
         // A plugin that moves them to another table later (sbr) does not report that in its
         // result.
-        let routes = self.expected.result.routes.iter();
+        let routes = self.result.routes.iter();
         for route in routes.filter(|route| route.gw.is_some_and(|gw| gateways.contains(&gw))) {
             let dst = route.dst;
             let mut there = observed.pod_routes.iter();
