@@ -75,21 +75,7 @@ fn unknown(keys: &Map<String, Value>, path: &str, known: &[&[&'static str]]) -> 
 /// Whether one edit turns `b` into `a`: a letter added, removed or replaced, or
 /// two neighbours exchanged. Case is ignored.
 fn is_near(a: &str, b: &str) -> bool {
-    let a: Vec<char> = a.to_lowercase().chars().collect();
-    let b: Vec<char> = b.to_lowercase().chars().collect();
-    let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
-    let same = short.iter().zip(&long).take_while(|(s, l)| s == l).count();
-    let (short, long) = (short.split_at(same).1, long.split_at(same).1);
-    match (short, long) {
-        ([], []) | ([], [_]) => true,
-        ([s, rest @ ..], [l, others @ ..]) if short.len() == long.len() => {
-            rest == others
-                || matches!((rest, others), ([s2, rest @ ..], [l2, others @ ..])
-                    if s == l2 && s2 == l && rest == others)
-        }
-        (short, [_, others @ ..]) => short == others,
-        _ => false,
-    }
+    strsim::osa_distance(&a.to_lowercase(), &b.to_lowercase()) <= 1
 }
 
 #[cfg(test)]

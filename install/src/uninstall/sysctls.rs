@@ -21,15 +21,6 @@ const CHANGED: &str = "somebody else has changed it since";
 /// Forwarding is off.
 const OFF: i32 = 0;
 
-/// What to do with a sysctl.
-#[derive(Debug, PartialEq, Eq)]
-enum Decision {
-    /// Set it to this value.
-    Restore(i32),
-    /// Leave it as it is, and why.
-    Keep(&'static str),
-}
-
 /// A sysctl of the file, with its present value.
 struct Remembered<'a> {
     path: &'a str,
@@ -88,22 +79,21 @@ pub(super) fn restore(places: &Places, restore_cni: bool, journal: &mut Journal<
             continue;
         }
         let off = |switch: &str| switched_off.contains(switch);
-        let decision = decide(one.path, one.before, &one.now, off);
         let Remembered { path, place, .. } = one;
-        match decision {
-            Decision::Restore(OFF) if is_switch(path) && !others.is_empty() => {
+        match decide(path, one.before, &one.now, off) {
+            Ok(OFF) if is_switch(path) && !others.is_empty() => {
                 let why = relied_on(path, &others);
                 journal.kept(format_args!("sysctl {path} at {}", one.now), why);
                 stays_on.insert(*path);
             }
-            Decision::Restore(value) => {
+            Ok(value) => {
                 let object = format!("sysctl {path} to {value}");
                 all &= journal.act(Action::RESTORE, object, || write(place, value));
                 if is_switch(path) {
                     switched_off.insert(*path);
                 }
             }
-            Decision::Keep(why) => journal.kept(format_args!("sysctl {path} at {}", one.now), why),
+            Err(why) => journal.kept(format_args!("sysctl {path} at {}", one.now), why),
         }
     }
     match (all || journal.is_rehearsal(), stays_on.is_empty()) {
@@ -154,24 +144,29 @@ fn is_switch(path: &str) -> bool {
     path.ends_with("/ip_forward") || path.ends_with("/all/forwarding")
 }
 
-/// What to do with a sysctl that tweed has set, or that the kernel has changed with a switch
+/// The value to restore, or why not: for a sysctl that tweed has set, or that the kernel has changed with a switch
 /// and, if that `is_off` by now, has changed once more.
-fn decide(path: &str, before: &str, now: &str, is_off: impl Fn(&str) -> bool) -> Decision {
+fn decide(
+    path: &str,
+    before: &str,
+    now: &str,
+    is_off: impl Fn(&str) -> bool,
+) -> Result<i32, &'static str> {
     let (Ok(before), Ok(now)) = (before.parse::<i32>(), now.parse::<i32>()) else {
-        return Decision::Keep(NOT_OURS);
+        return Err(NOT_OURS);
     };
     let (changed_to, lies) = match (switched(path), set_to(path)) {
         (Some(how), _) if is_off(how.switch) => (how.on, how.off),
         // An uninstall that was interrupted may have done nothing but switch it off.
         (Some(how), _) => (how.off, now),
         (None, Some(set)) => (set, now),
-        (None, None) => return Decision::Keep(NOT_OURS),
+        (None, None) => return Err(NOT_OURS),
     };
     let right = if now == changed_to { before } else { now };
     match (right == lies, now == before) {
-        (false, _) => Decision::Restore(right),
-        (true, true) => Decision::Keep(AS_BEFORE),
-        (true, false) => Decision::Keep(CHANGED),
+        (false, _) => Ok(right),
+        (true, true) => Err(AS_BEFORE),
+        (true, false) => Err(CHANGED),
     }
 }
 
@@ -240,11 +235,8 @@ mod tests {
             ("net/ipv4/tcp_ecn", "0", "1", false, None),
             ("../etc/passwd", "0", "1", false, None),
         ] {
-            let restored = match decide(path, before, now, |_| is_off) {
-                Decision::Restore(value) => Some(value),
-                Decision::Keep(_) => None,
-            };
-            assert_eq!(restored, expected, "{path} {before} {now} {is_off}");
+            let restored = decide(path, before, now, |_| is_off);
+            assert_eq!(restored.ok(), expected, "{path} {before} {now} {is_off}");
         }
     }
 
