@@ -115,7 +115,7 @@ impl Settings {
             host_source: host_source(config)?,
             default_route: default_route(config)?,
             policy_wait: policy_wait(config)?,
-            ready_file: path(config, "readyFile")?,
+            ready_file: config.path("readyFile")?,
             mac: config.requested_mac()?,
         })
     }
@@ -179,20 +179,6 @@ fn policy_wait(config: &Config) -> Result<Duration, CniError> {
             "policyWait is {value}: it must be a number of milliseconds from 0 to {most}"
         ))
     })
-}
-
-fn path(config: &Config, key: &str) -> Result<Option<PathBuf>, CniError> {
-    let Some(value) = config.key(key) else {
-        return Ok(None);
-    };
-    match value.as_str() {
-        Some(text) if text.starts_with('/') && !text.contains('\0') => {
-            Ok(Some(PathBuf::from(text)))
-        }
-        _ => Err(CniError::config(format!(
-            "{key} is {value}: it must be an absolute path"
-        ))),
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! that needs it, so that a wrong `prevResult` or `mtu` does not keep a DEL from
 //! freeing an address.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, path::PathBuf};
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
@@ -124,6 +124,23 @@ impl Config {
     /// Code 7, naming the key, if the value has another shape.
     pub fn typed<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, CniError> {
         optional(key, self.keys.get(key))
+    }
+
+    /// A key that is an absolute path, as callers have different current folders; `None` if it
+    /// is missing or null.
+    ///
+    /// # Errors
+    /// Code 7, naming the key, if it is anything else.
+    pub fn path(&self, key: &str) -> Result<Option<PathBuf>, CniError> {
+        let Some(value) = self.key(key) else {
+            return Ok(None);
+        };
+        match value.as_str() {
+            Some(text) if text.starts_with('/') && !text.contains('\0') => Ok(Some(text.into())),
+            _ => Err(CniError::config(format!(
+                "{key} is {value}: it must be an absolute path"
+            ))),
+        }
     }
 
     /// Keys that neither the protocol defines nor `known` contains.

@@ -18,6 +18,7 @@
 pub mod call;
 pub mod config;
 pub mod error;
+mod failures;
 pub mod result;
 mod run;
 pub mod version;
@@ -25,6 +26,7 @@ pub mod version;
 pub use call::{CniArgs, Command, Environment, Target};
 pub use config::{Config, RuntimeConfig, ValidAttachment};
 pub use error::{CniError, Code};
+pub use failures::Failures;
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
 pub use run::{Invocation, Plugin, Request, input_limit, run};
 pub use version::CniVersion;

@@ -93,15 +93,10 @@ pub enum InstallError {
     /// The address store cannot be read.
     #[error(transparent)]
     Store(#[from] tweed_ipam::store::StoreError),
-    /// An agent runs, and would undo what uninstall does.
-    #[error(
-        "{0}: stop it first, with `systemctl disable --now tweed-agent`, or by deleting the \
-         DaemonSet tweed"
-    )]
-    AgentRuns(InstanceLockError),
-    /// The agent's lock cannot be used.
-    #[error(transparent)]
-    Lock(InstanceLockError),
+    /// The agent's lock cannot be had: an agent runs, and would undo what uninstall does, or
+    /// the lock cannot be used.
+    #[error("{}{}", .0, stop_it(.0))]
+    Lock(#[from] InstanceLockError),
     /// Pods are left, and would lose their network.
     #[error(
         "pods of this node would lose their network ({}): {}. Drain the node first \
@@ -195,15 +190,6 @@ pub enum InstallError {
     },
 }
 
-impl From<InstanceLockError> for InstallError {
-    fn from(error: InstanceLockError) -> Self {
-        match error {
-            InstanceLockError::Taken { .. } => Self::AgentRuns(error),
-            InstanceLockError::Unusable { .. } => Self::Lock(error),
-        }
-    }
-}
-
 impl InstallError {
     /// The same with another cure, if it is about a read-only file system.
     #[must_use]
@@ -232,6 +218,16 @@ impl InstallError {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             outcome => outcome.map(Some).map_err(Self::file(operation, path)),
         }
+    }
+}
+
+fn stop_it(error: &InstanceLockError) -> &'static str {
+    match error {
+        InstanceLockError::Taken { .. } => {
+            ": stop it first, with `systemctl disable --now tweed-agent`, or by deleting the \
+             DaemonSet tweed"
+        }
+        InstanceLockError::Unusable { .. } => "",
     }
 }
 

@@ -5,7 +5,6 @@
 //! and GC and STATUS are supported. Its records have owner `other`: the links belong
 //! to another plugin, so only DEL and GC free the records.
 
-use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 use crate::ranges::IpamConfig;
@@ -13,9 +12,9 @@ use crate::ranges::config::{data_dir, names_ranges};
 use crate::record::{Owner, Process, Record, State};
 use crate::resolv_conf;
 use crate::store::{LOCK_WAIT, Store};
-use crate::sweep::{self, Reason, Swept};
+use crate::sweep::{self, Cause, Reason, Swept};
 use tweed_cni::{
-    AddResult, CniError, Code, Config, IpConfig, Plugin, Request, Target, ValidAttachment,
+    AddResult, CniError, Code, Config, Failures, IpConfig, Plugin, Request, Target, ValidAttachment,
 };
 use tweed_core::attachment::{Attachment, ContainerId, IfName};
 use tweed_core::paths::DEFAULT_RUN_DIR;
@@ -28,14 +27,7 @@ const HOST_LOCAL_DATA_DIR: &str = "/var/lib/cni/networks";
 /// # Errors
 /// Code 7 when the key is no absolute path.
 pub fn run_dir(config: &Config) -> Result<PathBuf, CniError> {
-    let path: Option<PathBuf> = config.typed("runDir")?;
-    match path {
-        None => Ok(PathBuf::from(DEFAULT_RUN_DIR)),
-        Some(path) if path.is_absolute() => Ok(path),
-        Some(path) => Err(CniError::config(format!(
-            "runDir is {path:?}: it must be an absolute path"
-        ))),
-    }
+    Ok(config.path("runDir")?.unwrap_or(DEFAULT_RUN_DIR.into()))
 }
 
 /// The store that the config names: `ipam.dataDir`, by default
@@ -200,7 +192,7 @@ impl Plugin for TweedIpam {
     fn gc(&mut self, request: &Request<'_>) -> Result<(), CniError> {
         let store = open_store(&request.config)?;
         // The links belong to the main plugin, which deletes them in its own GC.
-        let detach = |_: &_| Ok::<(), Infallible>(());
+        let detach = |_: &_| Ok::<(), CniError>(());
         let swept = match request.config.valid_attachments()? {
             Some(valid) => {
                 let valid = listed(&request.config, valid);
@@ -208,37 +200,35 @@ impl Plugin for TweedIpam {
             }
             None => sweep::sweep(&store, LOCK_WAIT, |_| false, detach)?,
         };
-        report(request, swept)
+        let mut failures = Failures::default();
+        report(request, swept, &mut failures);
+        failures.into_result()
     }
 }
 
-/// Logs the files of host-local that a GC has removed.
-pub fn report_host_local(request: &Request<'_>, removed: &[PathBuf]) {
-    for path in removed {
+/// Logs what a GC has freed, and adds what it could not free to `failures`.
+pub fn report(request: &Request<'_>, swept: Swept<CniError>, failures: &mut Failures) {
+    for (freed, reason) in &swept.freed {
+        let addresses: Vec<String> = freed.addresses.iter().map(ToString::to_string).collect();
+        let addresses = addresses.join(" and ");
+        request.log(format_args!("freed {addresses} of {freed}: {reason}"));
+    }
+    for path in &swept.host_local {
         request.log(format_args!(
             "removed {}, by which host-local gave an address: {}",
             path.display(),
             Reason::NotListed
         ));
     }
-}
-
-fn report(request: &Request<'_>, swept: Swept<Infallible>) -> Result<(), CniError> {
-    for (freed, reason) in &swept.freed {
-        let addresses: Vec<String> = freed.addresses.iter().map(ToString::to_string).collect();
-        let addresses = addresses.join(" and ");
-        request.log(format_args!("freed {addresses} of {freed}: {reason}"));
+    for failed in swept.failed {
+        let mut error = match failed.cause {
+            Cause::Store(error) => CniError::from(error),
+            Cause::Removal(error) => error,
+        };
+        error.msg = format!("{}: {}", failed.attachment, error.msg);
+        failures.push(error);
     }
-    report_host_local(request, &swept.host_local);
-    let lines: Vec<String> = swept.failed.iter().map(ToString::to_string).collect();
-    match (swept.stopped, lines.as_slice()) {
-        (None, []) => Ok(()),
-        (Some(stopped), []) => Err(stopped.into()),
-        (stopped, failed) => {
-            let problem = format!("{} records could not be freed", failed.len());
-            let stopped = stopped.map(|error| error.to_string());
-            let all: Vec<String> = lines.into_iter().chain(stopped).collect();
-            Err(CniError::new(Code::Io, problem).details(all.join("; ")))
-        }
+    if let Some(stopped) = swept.stopped {
+        failures.push(stopped.into());
     }
 }

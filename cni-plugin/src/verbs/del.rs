@@ -5,12 +5,11 @@
 //! Deleting a link takes some 20 ms, the kernel's grace periods. The runtime does
 //! not wait for that: [`Datapath::delete_leaving_later`].
 
-use tweed_cni::{CniError, Command, Request, Target};
+use tweed_cni::{CniError, Command, Failures, Request, Target};
 use tweed_core::attachment::Attachment;
 use tweed_ipam::record::State;
 use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Store, StoreError};
 
-use super::failures::Failures;
 use crate::datapath::Datapath;
 use crate::tweed::{Tweed, warn_of_other_ipam};
 use crate::{config::Place, delegate::Delegate};

@@ -2,14 +2,13 @@
 
 use std::{cell::RefCell, collections::HashSet};
 
-use tweed_cni::{CniError, Command, Request};
+use tweed_cni::{CniError, Command, Failures, Request};
 use tweed_core::attachment::Attachment;
-use tweed_ipam::plugin::{listed, report_host_local};
+use tweed_ipam::plugin::{listed, report};
 use tweed_ipam::record::Record;
 use tweed_ipam::store::{Entry, LOCK_WAIT, Store};
-use tweed_ipam::sweep::{self, Cause, Removal, Swept};
+use tweed_ipam::sweep::{self, Removal};
 
-use super::failures::Failures;
 use crate::datapath::Datapath;
 use crate::{Tweed, config::Place, delegate::Delegate};
 
@@ -132,22 +131,4 @@ fn used(store: &Store, valid: &[Attachment]) -> Result<HashSet<String>, CniError
     Ok(names
         .chain(valid.iter().map(Attachment::link_name))
         .collect())
-}
-
-fn report(request: &Request<'_>, swept: Swept<CniError>, failures: &mut Failures) {
-    for (freed, reason) in &swept.freed {
-        request.log(format_args!("freed {freed}: {reason}"));
-    }
-    report_host_local(request, &swept.host_local);
-    for failed in swept.failed {
-        let mut error = match failed.cause {
-            Cause::Store(error) => CniError::from(error),
-            Cause::Removal(error) => error,
-        };
-        error.msg = format!("{}: {}", failed.attachment, error.msg);
-        failures.push(error);
-    }
-    if let Some(stopped) = swept.stopped {
-        failures.push(stopped.into());
-    }
 }

@@ -6,7 +6,6 @@
 pub(crate) mod add;
 pub(crate) mod check;
 pub(crate) mod del;
-mod failures;
 pub(crate) mod gc;
 mod result;
 pub(crate) mod status;

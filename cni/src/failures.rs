@@ -1,24 +1,27 @@
 //! The errors of a verb that does not stop at the first one, as DEL and GC.
 
-use tweed_cni::CniError;
+use crate::error::CniError;
 
 /// Errors of a verb that goes on after a failure.
 #[derive(Debug, Default)]
-pub(super) struct Failures(Vec<CniError>);
+pub struct Failures(Vec<CniError>);
 
 impl Failures {
     /// Records an error; returns the value of a success.
-    pub(super) fn keep<T>(&mut self, outcome: Result<T, impl Into<CniError>>) -> Option<T> {
+    pub fn keep<T>(&mut self, outcome: Result<T, impl Into<CniError>>) -> Option<T> {
         outcome.map_err(|error| self.0.push(error.into())).ok()
     }
 
     /// Records an error.
-    pub(super) fn push(&mut self, error: CniError) {
+    pub fn push(&mut self, error: CniError) {
         self.0.push(error);
     }
 
     /// One error that names all of them, with the code of the first.
-    pub(super) fn into_result(self) -> Result<(), CniError> {
+    ///
+    /// # Errors
+    /// That error, if there was any.
+    pub fn into_result(self) -> Result<(), CniError> {
         let mut errors = self.0.into_iter();
         let Some(mut first) = errors.next() else {
             return Ok(());
@@ -36,7 +39,7 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tweed_cni::Code;
+    use crate::error::Code;
 
     #[test]
     fn all_failures_are_named_with_the_first_ones_code() {
