@@ -22,20 +22,14 @@ pub(super) enum Value {
     Unknown,
 }
 
-/// What an expression loads; `Break` ends the rule.
-pub(super) enum Loaded {
-    Value(Value),
-    Break,
-}
-
-/// What the expression `name` loads.
-pub(super) fn load(name: &str, data: &[u8], probe: &Probe) -> Loaded {
+/// What the expression `name` loads; none where the rule ends there.
+pub(super) fn load(name: &str, data: &[u8], probe: &Probe) -> Option<Value> {
     match name {
-        "meta" => Loaded::Value(meta(data, probe)),
+        "meta" => Some(meta(data, probe)),
         "ct" => flow(data, probe.state),
-        "payload" => Loaded::Value(payload(data, probe)),
-        "fib" => Loaded::Value(fib(data, probe)),
-        _ => Loaded::Value(Value::Unknown),
+        "payload" => Some(payload(data, probe)),
+        "fib" => Some(fib(data, probe)),
+        _ => Some(Value::Unknown),
     }
 }
 
@@ -97,16 +91,16 @@ fn ethertype(family: Family) -> &'static [u8] {
 
 /// `NFTA_CT_KEY`. An untracked packet has a state and nothing else, and a rule that
 /// asks for more ends there.
-fn flow(data: &[u8], state: State) -> Loaded {
+fn flow(data: &[u8], state: State) -> Option<Value> {
     const KEY: u16 = 2;
     const STATE: u32 = 0;
     const DIRECTION: u32 = 1;
     /// `IP_CT_DIR_ORIGINAL`, of the packet that opens a flow, and `IP_CT_DIR_REPLY`.
     const ORIGINAL: u8 = 0;
     const REPLY: u8 = 1;
-    Loaded::Value(match (find(data, KEY).and_then(number), state) {
+    Some(match (find(data, KEY).and_then(number), state) {
         (Some(STATE), state) => Value::Known((state as u32).to_ne_bytes().to_vec()),
-        (_, State::Untracked) => return Loaded::Break,
+        (_, State::Untracked) => return None,
         (Some(DIRECTION), State::New) => Value::Known(vec![ORIGINAL]),
         (Some(DIRECTION), State::Established) => Value::Known(vec![REPLY]),
         _ => Value::Flow,

@@ -5,7 +5,7 @@
 //! the source, jumps, and conditions on conntrack's view of the flow. Any other condition may be met or not:
 //! what comes of it depends on the packet ([`Probe::may_be_meant`]).
 
-use super::packet::{Loaded, Value, load};
+use super::packet::{Value, load};
 use super::registers::Registers;
 use super::set::Elements;
 use crate::extension;
@@ -79,7 +79,7 @@ impl<E, S: FnMut(&str) -> Result<Option<Elements>, E>> Judge<'_, S> {
                 let Some(register) = find(data, DESTINATION).and_then(number) else {
                     return Ok(true);
                 };
-                let Loaded::Value(value) = load(name, data, self.probe) else {
+                let Some(value) = load(name, data, self.probe) else {
                     return Ok(false);
                 };
                 self.asks_flow |= matches!(value, Value::Flow);

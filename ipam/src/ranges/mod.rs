@@ -191,29 +191,28 @@ impl RangeSet {
     /// begins at the first.
     pub fn candidates(&self, cursor: Option<IpAddr>) -> impl Iterator<Item = IpAddr> + '_ {
         let v4 = self.0.first().is_some_and(|range| range.start.is_ipv4());
-        let span = |range: &Range| (bits(range.start), bits(range.end));
         let begin = cursor.and_then(|cursor| {
             let at = self.0.iter().position(|range| range.contains(cursor))?;
             Some((at, bits(cursor)))
         });
-        let spans: Vec<(u128, u128)> = match begin {
-            None => self.0.iter().map(span).collect(),
-            Some((at, cursor)) => {
-                let (low, high) = span(&self.0[at]);
-                // The cursor may be the last address of its range, even the last
-                // that there is.
-                let rest = cursor.checked_add(1).map(|next| (next, high));
-                rest.into_iter()
-                    .chain(self.0[at + 1..].iter().map(span))
-                    .chain(self.0[..at].iter().map(span))
-                    .chain(std::iter::once((low, cursor)))
-                    .filter(|(low, high)| low <= high)
-                    .collect()
+        let (at, cursor) = begin.unwrap_or_default();
+        let count = self.0.len();
+        // The range of the cursor comes first, from behind it, and last, up to it.
+        let part = move |turn: usize| {
+            let range = &self.0[(at + turn) % count];
+            let (mut low, mut high) = (bits(range.start), bits(range.end));
+            if turn == 0 {
+                // The cursor may be the last address that there is.
+                low = low.max(cursor.checked_add(1)?);
             }
+            if turn == count {
+                high = high.min(cursor);
+            }
+            Some(low..=high)
         };
-        spans
-            .into_iter()
-            .flat_map(|(low, high)| low..=high)
+        (0..=count)
+            .filter_map(part)
+            .flatten()
             .map(move |bits| address(v4, bits))
             .filter(|address| !self.is_gateway(*address))
     }
