@@ -103,7 +103,7 @@ pub fn run(asked: &HostArgs, journal: &mut Journal<'_>) -> Result<(), InstallErr
         displaced::displace(&places.cni_conf_dir, journal);
     }
     if journal.failures() == 0 {
-        journal.line(next(&places, nodes, found_unit.is_some()));
+        journal.line(next(&places, nodes));
     }
     Ok(())
 }
@@ -169,19 +169,13 @@ fn is_edited(text: &str) -> bool {
     Environment::of(text).render() != text
 }
 
-/// What a person has to do next. A service that is not enabled does not come back after a
-/// boot, and one that runs has to be restarted.
-fn next(places: &Places, nodes: &str, had_unit: bool) -> String {
-    let is_enabled = fs::symlink_metadata(wanted(places)).is_ok();
-    let command = match (had_unit, is_enabled) {
-        (false, _) => "systemctl enable --now tweed-agent",
-        (true, false) => "systemctl enable tweed-agent && systemctl restart tweed-agent",
-        (true, true) => "systemctl restart tweed-agent",
-    };
+/// What a person has to do next. The same starts a service that is new and one that was
+/// stopped, and restarts one that runs.
+fn next(places: &Places, nodes: &str) -> String {
+    let command = "systemctl daemon-reload && systemctl enable tweed-agent && systemctl restart \
+                   tweed-agent";
     let listed = regular_file::read_text(&places.on_host(nodes), limits::NODES);
-    let is_listed = listed.is_ok_and(|text| text != NODES_TEXT);
-    let command = format!("systemctl daemon-reload && {command}");
-    if is_listed || is_enabled {
+    if listed.is_ok_and(|text| text != NODES_TEXT) {
         return format!("next: {command}");
     }
     format!(

@@ -36,10 +36,7 @@ fn all_comes_that_a_machine_needs_and_the_next_command_is_said() {
         said.contains("write all nodes into /etc/tweed/nodes.yaml"),
         "{said}"
     );
-    assert!(
-        said.contains("systemctl enable --now tweed-agent"),
-        "{said}"
-    );
+    assert!(said.contains("&& systemctl enable tweed-agent"), "{said}");
     assert!(node.read(ENVIRONMENT).contains("\nTWEED_NODE_NAME=alpha\n"));
     let agent = Command::new(node.path("/usr/local/bin/tweed-agent")).output();
     assert_eq!(agent.unwrap().stdout, b"tweed-agent 1\n");
@@ -58,7 +55,8 @@ fn an_upgrade_keeps_what_was_edited() {
     std::fs::create_dir_all(&wants).unwrap();
     symlink(UNIT, wants.join("tweed-agent.service")).unwrap();
     let said = node.run(&["host", "--source", &source]).succeeds();
-    let next = "next: systemctl daemon-reload && systemctl restart tweed-agent";
+    let next = "next: systemctl daemon-reload && systemctl enable tweed-agent && \
+                systemctl restart tweed-agent\n";
     assert!(said.contains(next), "{said}");
     assert_eq!(node.read(ENVIRONMENT), "edited");
     assert_eq!(node.read(NODES), "edited");
