@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent_socket::{self, AgentSocket};
-use crate::config::{Config, Policy, PolicyLog};
+use crate::config::Config;
 use crate::reconcile::{EarlierRun, Outlets, Progress, Reconcilers};
 use crate::serve::services::health_checks;
 use crate::serve::services::proxy_health::{self, KubeProxyRules};
@@ -116,7 +116,7 @@ pub async fn run(
         health_checks,
         kube_proxy,
     };
-    let has_questions = config.policy == Policy::On || config.services.is_some();
+    let has_questions = config.policy || config.services.is_some();
     if !config.once && has_questions {
         let socket = AgentSocket::open(&config.run_dir);
         let socket = socket.map_err(failed("make agent.sock in", &run_dir))?;
@@ -148,7 +148,7 @@ pub async fn run(
     tasks.spawn("the source of Nodes", source.run(events, stop.clone()));
     let updating = update(received, Arc::clone(&state), kept, metrics.clone());
     tasks.spawn("the task that applies changes of Nodes", updating);
-    if config.policy == Policy::On && config.policy_log == PolicyLog::On && !config.once {
+    if config.policy && config.policy_log && !config.once {
         log_drops(&mut tasks, &state, &board, &metrics, &stop);
     }
     watch_components(
@@ -209,7 +209,7 @@ fn watch_components(
     if config.services.is_some() {
         sources::services::spawn(tasks, &sources, state, metrics, stop);
     }
-    if config.policy == Policy::On {
+    if config.policy {
         let name = &config.overlay.node_name;
         let watches = PolicyWatches::new(sources, name, Arc::clone(state), metrics.clone());
         tasks.spawn(

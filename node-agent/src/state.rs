@@ -26,7 +26,7 @@ use tweed_core::object::node::Node;
 use tweed_core::object::{Event, Object};
 use tweed_planner::overlay::cluster::Cluster;
 
-use crate::config::{Config, Policy};
+use crate::config::Config;
 use crate::enforce::Verdict;
 use crate::index::{Collection, Index, PolicyIndex, ServiceIndex, policy, services};
 use crate::judgements::Judgements;
@@ -103,10 +103,9 @@ impl State {
     /// When the kernel gives no event file descriptor.
     pub fn new(config: &Config, nodes: Vec<Node>) -> io::Result<Self> {
         let node_name = &config.overlay.node_name;
-        let policy = match config.policy {
-            Policy::On => Some(Mutex::new(PolicyIndex::new(node_name))),
-            Policy::Off => None,
-        };
+        let policy = config
+            .policy
+            .then(|| Mutex::new(PolicyIndex::new(node_name)));
         let services = config.services.clone();
         let services = services.map(|options| Mutex::new(ServiceIndex::new(options)));
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;

@@ -5,7 +5,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tweed_core::family::Family;
 use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes};
 
-use super::{ConntrackLimits, ExternalIps, LogFormat, MetricsAuth, Policy, PolicyLog, Services};
+use super::{LogFormat, MetricsAuth};
 
 /// A type with one word on the command line for each of its values.
 pub(super) trait Choice: Copy + Send + Sync + 'static {
@@ -47,26 +47,6 @@ choices! {
         On, "on", "Always, unless --masquerade is off";
         Off, "off", "Never";
     }
-    Policy {
-        On, "on", "They are, as soon as there is one";
-        Off, "off", "They are not watched; no packet is dropped for one";
-    }
-    PolicyLog {
-        On, "on", "They are logged and counted";
-        Off, "off", "They are only counted";
-    }
-    Services {
-        On, "on", "They are, by the table inet tweed-services";
-        Off, "off", "They are not watched; another program serves them";
-    }
-    ConntrackLimits {
-        On, "on", "They are, to kube-proxy's values";
-        Off, "off", "They stay as they are";
-    }
-    ExternalIps {
-        On, "on", "They are";
-        Off, "off", "They are ignored";
-    }
     MetricsAuth {
         None, "none", "Everybody who reaches the address, by plain HTTP";
         TokenReview, "token-review", "Who sends a bearer token that the API server accepts for the path, over TLS with a self-signed certificate";
@@ -75,6 +55,13 @@ choices! {
         Text, "text", "Plain text";
         Json, "json", "One JSON object a line";
     }
+}
+
+/// A parser that takes `on` and `off`, with what each means in the help.
+pub(super) fn switch(on: &'static str, off: &'static str) -> impl TypedValueParser<Value = bool> {
+    let words = [("on", on), ("off", off)];
+    let words = words.map(|(word, help)| PossibleValue::new(word).help(help));
+    PossibleValuesParser::new(words).map(|typed| typed == "on")
 }
 
 /// A parser that takes the words of `T` and lists them in the help.

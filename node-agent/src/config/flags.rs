@@ -16,12 +16,11 @@ use super::defaults::{
     HEALTH_ADDR, METRICS_ADDR, NFT, SERVICES_HEALTH_ADDR, SERVICES_METRICS_ADDR, VNI, VNI_RANGE,
     VXLAN_PORT,
 };
-use super::parse::{LoadBalancersIn, NodePortsAt};
+use super::parse::ServedAt;
 use super::{
-    Backend, ConntrackLimits, ExternalIps, Family, LogFormat, Masquerade, MasqueradeIpv6,
-    MasqueradeNodes, MetricsAuth, Mtu, Policy, PolicyLog, Services,
+    Backend, Family, LogFormat, Masquerade, MasqueradeIpv6, MasqueradeNodes, MetricsAuth, Mtu,
 };
-use super::{choices::choice, parse};
+use super::{choices::choice, choices::switch, parse};
 
 const EXAMPLES: &str = "\
 Every flag can also be given as an environment variable; the command line takes
@@ -139,15 +138,19 @@ pub struct Flags {
     pub masquerade_nodes: MasqueradeNodes,
 
     /// Whether NetworkPolicies and ClusterNetworkPolicies are enforced
-    #[arg(long, env = "TWEED_POLICY", value_name = "on|off",
-          value_parser = choice::<Policy>(), default_value = "on", help_heading = "Policy")]
-    pub policy: Policy,
+    #[arg(long, env = "TWEED_POLICY", value_name = "on|off", action = ArgAction::Set,
+          value_parser = switch("They are, as soon as there is one",
+                                "They are not watched; no packet is dropped for one"),
+          default_value = "on", help_heading = "Policy")]
+    pub policy: bool,
 
     /// Whether packets that a policy drops are logged, with a limited rate, by
     /// nflog
-    #[arg(long, env = "TWEED_POLICY_LOG", value_name = "on|off",
-          value_parser = choice::<PolicyLog>(), default_value = "off", help_heading = "Policy")]
-    pub policy_log: PolicyLog,
+    #[arg(long, env = "TWEED_POLICY_LOG", value_name = "on|off", action = ArgAction::Set,
+          value_parser = switch("They are logged and counted",
+                                "They are only counted"),
+          default_value = "off", help_heading = "Policy")]
+    pub policy_log: bool,
 
     /// How long a new pod's start waits at most until policies are in force for
     /// it, 0 to 60s, such as 2s or 500ms; a pod that starts before is isolated
@@ -157,9 +160,11 @@ pub struct Flags {
     pub policy_wait: Duration,
 
     /// Whether Services are served: then this cluster needs no kube-proxy
-    #[arg(long, env = "TWEED_SERVICES", value_name = "on|off",
-          value_parser = choice::<Services>(), default_value = "off", help_heading = "Services")]
-    pub services: Services,
+    #[arg(long, env = "TWEED_SERVICES", value_name = "on|off", action = ArgAction::Set,
+          value_parser = switch("They are, by the table inet tweed-services",
+                                "They are not watched; another program serves them"),
+          default_value = "off", help_heading = "Services")]
+    pub services: bool,
 
     /// At which of the node's addresses node ports are: primary (the first
     /// address of each family in the Node object), all, or those in a CIDR;
@@ -167,28 +172,29 @@ pub struct Flags {
     #[arg(long, env = "TWEED_NODEPORT_ADDRESSES", value_name = "CIDR",
           value_parser = parse::node_ports_at, value_delimiter = ',',
           default_value = "primary", help_heading = "Services")]
-    pub nodeport_addresses: Vec<NodePortsAt>,
+    pub nodeport_addresses: Vec<ServedAt>,
 
     /// Whether the externalIPs of Services are served: whoever may write a
     /// Service can then take the traffic to any address (CVE-2020-8554)
-    #[arg(long, env = "TWEED_EXTERNAL_IPS", value_name = "on|off",
-          value_parser = choice::<ExternalIps>(), default_value = "off",
-          help_heading = "Services")]
-    pub external_ips: ExternalIps,
+    #[arg(long, env = "TWEED_EXTERNAL_IPS", value_name = "on|off", action = ArgAction::Set,
+          value_parser = switch("They are", "They are ignored"),
+          default_value = "off", help_heading = "Services")]
+    pub external_ips: bool,
 
     /// Which load balancers' addresses (status.loadBalancer of Services) are served:
     /// all, or those in a CIDR; several are separated by a comma
     #[arg(long, env = "TWEED_LOAD_BALANCER_CIDRS", value_name = "CIDR",
           value_parser = parse::load_balancers_in, value_delimiter = ',',
           default_value = "all", help_heading = "Services")]
-    pub load_balancer_cidrs: Vec<LoadBalancersIn>,
+    pub load_balancer_cidrs: Vec<ServedAt>,
 
     /// Whether, with --services on, the limits and timeouts of conntrack are set:
     /// the sysctls net.netfilter.nf_conntrack_*
-    #[arg(long, env = "TWEED_CONNTRACK_LIMITS", value_name = "on|off",
-          value_parser = choice::<ConntrackLimits>(), default_value = "on",
-          help_heading = "Services")]
-    pub conntrack_limits: ConntrackLimits,
+    #[arg(long, env = "TWEED_CONNTRACK_LIMITS", value_name = "on|off", action = ArgAction::Set,
+          value_parser = switch("They are, to kube-proxy's values",
+                                "They stay as they are"),
+          default_value = "on", help_heading = "Services")]
+    pub conntrack_limits: bool,
 
     /// Address on which load balancers ask for this node's /healthz; [::] is every
     /// address of both families

@@ -30,9 +30,9 @@ pub struct Config {
     /// What the overlay is planned from.
     pub overlay: tweed_planner::config::Config,
     /// Whether policies are enforced.
-    pub policy: Policy,
+    pub policy: bool,
     /// Whether what policies drop is logged.
-    pub policy_log: PolicyLog,
+    pub policy_log: bool,
     /// How long an ADD waits at most until its pod is judged.
     pub policy_wait: Duration,
     /// What Services are planned from; none with `--services off`.
@@ -114,51 +114,6 @@ impl SourceConfig {
             authorities: server.authorities.iter().map(digest).collect(),
         })
     }
-}
-
-/// Whether NetworkPolicies and ClusterNetworkPolicies are enforced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
-    /// They are watched and enforced.
-    On,
-    /// None is watched, and the table has no rules of policy.
-    Off,
-}
-
-/// Whether packets that a policy drops are logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PolicyLog {
-    /// By nflog, with a limited rate.
-    On,
-    /// They are only counted.
-    Off,
-}
-
-/// Whether Services are served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Services {
-    /// They are watched and served.
-    On,
-    /// None is watched, and the table has no rules of Services.
-    Off,
-}
-
-/// Whether the limits and timeouts of conntrack are set with Services.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConntrackLimits {
-    /// As kube-proxy sets them.
-    On,
-    /// They stay as they are.
-    Off,
-}
-
-/// Whether the `externalIPs` of Services count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExternalIps {
-    /// They are frontends.
-    On,
-    /// They are ignored.
-    Off,
 }
 
 /// Who may read metrics.

@@ -35,9 +35,9 @@ pub(super) fn cidr(text: &str) -> Result<IpNetwork, String> {
     }
 }
 
-/// One part of `--nodeport-addresses`.
+/// One part of `--nodeport-addresses` or `--load-balancer-cidrs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NodePortsAt {
+pub enum ServedAt {
     /// At the first address of each family in the Node object.
     Primary,
     /// At all addresses.
@@ -47,30 +47,22 @@ pub enum NodePortsAt {
 }
 
 /// `primary`, `all`, or a CIDR.
-pub(super) fn node_ports_at(text: &str) -> Result<NodePortsAt, String> {
+pub(super) fn node_ports_at(text: &str) -> Result<ServedAt, String> {
     match text {
-        "primary" => Ok(NodePortsAt::Primary),
-        "all" => Ok(NodePortsAt::All),
-        other => (cidr(other).map(NodePortsAt::Network))
+        "primary" => Ok(ServedAt::Primary),
+        "all" => Ok(ServedAt::All),
+        other => (cidr(other).map(ServedAt::Network))
             .map_err(|why| format!("{why}; primary and all are allowed too")),
     }
 }
 
-/// One part of `--load-balancer-cidrs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LoadBalancersIn {
-    /// All addresses.
-    All,
-    /// Those in this network.
-    Network(IpNetwork),
-}
-
 /// `all`, or a CIDR.
-pub(super) fn load_balancers_in(text: &str) -> Result<LoadBalancersIn, String> {
+pub(super) fn load_balancers_in(text: &str) -> Result<ServedAt, String> {
     match text {
-        "all" => Ok(LoadBalancersIn::All),
-        other => (cidr(other).map(LoadBalancersIn::Network))
-            .map_err(|why| format!("{why}; all is allowed too")),
+        "all" => Ok(ServedAt::All),
+        other => {
+            (cidr(other).map(ServedAt::Network)).map_err(|why| format!("{why}; all is allowed too"))
+        }
     }
 }
 

@@ -5,11 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 
-use super::parse::{LoadBalancersIn, NodePortsAt};
-use super::{
-    Config, ConntrackLimits, ExternalIps, Family, Flags, MetricsAuth, Mtu, Services, SourceConfig,
-    parse,
-};
+use super::parse::ServedAt;
+use super::{Config, Family, Flags, MetricsAuth, Mtu, SourceConfig, parse};
 use tweed_core::mtu::IPV6_MIN;
 use tweed_planner::services::{NodePortAddresses, Options};
 use tweed_watch::client::Access;
@@ -108,11 +105,14 @@ impl Flags {
             Some(name) => name,
             None => node_name_of(&host_name()?)?,
         };
-        let services = (self.services == Services::On).then(|| Options {
+        let services = self.services.then(|| Options {
             node_name: node_name.clone(),
-            node_port_addresses: node_port_addresses(&self.nodeport_addresses),
-            external_ips: self.external_ips == ExternalIps::On,
-            load_balancer_cidrs: load_balancer_cidrs(&self.load_balancer_cidrs),
+            node_port_addresses: NodePortAddresses {
+                primary: self.nodeport_addresses.contains(&ServedAt::Primary),
+                networks: networks(&self.nodeport_addresses).collect(),
+            },
+            external_ips: self.external_ips,
+            load_balancer_cidrs: networks(&self.load_balancer_cidrs).collect(),
         });
         Ok(Config {
             source: match self.nodes {
@@ -142,7 +142,7 @@ impl Flags {
             policy: self.policy,
             policy_log: self.policy_log,
             policy_wait: self.policy_wait,
-            conntrack_limits: services.is_some() && self.conntrack_limits == ConntrackLimits::On,
+            conntrack_limits: services.is_some() && self.conntrack_limits,
             services,
             services_health_addr: self.services_health_addr,
             services_metrics_addr: self.services_metrics_addr,
@@ -170,7 +170,7 @@ impl Flags {
             ("services-metrics-addr", self.services_metrics_addr),
         ];
         let of_services = of_services.into_iter();
-        let of_services = of_services.filter(|_| self.services == Services::On);
+        let of_services = of_services.filter(|_| self.services);
         let always = [
             ("health-addr", self.health_addr),
             ("metrics-addr", self.metrics_addr),
@@ -180,32 +180,19 @@ impl Flags {
     }
 }
 
-fn node_port_addresses(parts: &[NodePortsAt]) -> NodePortAddresses {
-    let networks = parts.iter().flat_map(|part| match part {
-        NodePortsAt::Primary => Vec::new(),
-        NodePortsAt::All => everywhere(),
-        NodePortsAt::Network(network) => vec![*network],
-    });
-    NodePortAddresses {
-        primary: parts.contains(&NodePortsAt::Primary),
-        networks: networks.collect(),
-    }
-}
-
-fn load_balancer_cidrs(parts: &[LoadBalancersIn]) -> Vec<IpNetwork> {
-    let networks = parts.iter().flat_map(|part| match part {
-        LoadBalancersIn::All => everywhere(),
-        LoadBalancersIn::Network(network) => vec![*network],
-    });
-    networks.collect()
-}
-
-/// The networks of all addresses.
-fn everywhere() -> Vec<IpNetwork> {
+/// The networks that these parts name.
+fn networks(parts: &[ServedAt]) -> impl Iterator<Item = IpNetwork> {
     let all = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
     // A prefix of no bits is valid for every address.
-    let networks = all.into_iter().filter_map(|ip| IpNetwork::new(ip, 0).ok());
-    networks.collect()
+    let all = all.map(|ip| IpNetwork::new(ip, 0).ok());
+    parts.iter().flat_map(move |part| {
+        let networks = match part {
+            ServedAt::Primary => [None, None],
+            ServedAt::All => all,
+            ServedAt::Network(network) => [Some(*network), None],
+        };
+        networks.into_iter().flatten()
+    })
 }
 
 fn node_name_of(host_name: &str) -> Result<String, ConfigError> {

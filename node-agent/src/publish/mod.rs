@@ -30,7 +30,7 @@ use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{limits, regular_file};
 use tweed_diagnosis::cni_configs;
 
-use crate::config::{Config, Policy};
+use crate::config::Config;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
 
@@ -95,8 +95,7 @@ impl Publisher {
             conf_dir: config.cni_conf_dir.clone(),
             bin_dir: config.cni_bin_dir.clone(),
             run_dir: config.run_dir.clone(),
-            policy_wait: Some(config.policy_wait)
-                .filter(|wait| config.policy == Policy::On && !wait.is_zero()),
+            policy_wait: Some(config.policy_wait).filter(|wait| config.policy && !wait.is_zero()),
             boot_id,
             plugins: Plugins::default(),
             late_since: None,

@@ -25,7 +25,7 @@ use tweed_planner::policy::Desired as PolicyDesired;
 use tweed_planner::services::desired::Desired as ServicesDesired;
 
 use super::outcome::{ObjectKind, Outcome};
-use crate::config::{Config, PolicyLog};
+use crate::config::Config;
 
 /// The addresses of local pods, each with the index of its link.
 pub type PodLinks = BTreeSet<(IpAddr, u32)>;
@@ -146,9 +146,8 @@ impl Tables {
             Some(opened) => Ok(opened),
             empty => {
                 let run_dir = &self.config.run_dir;
-                let log = self.config.policy_log == PolicyLog::On;
                 let mut nft = Connection::open(run_dir, &self.config.nft)?;
-                let mut policy = PolicyTable::new(run_dir, log);
+                let mut policy = PolicyTable::new(run_dir, self.config.policy_log);
                 let mut services = ServicesTable::new(run_dir);
                 let joint = Joint::find(&mut nft, &mut policy, &mut services)?;
                 Ok(empty.insert(Opened {

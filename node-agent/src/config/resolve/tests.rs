@@ -3,7 +3,7 @@
 use clap::Parser;
 
 use super::*;
-use crate::config::{LogFormat, Policy, PolicyLog};
+use crate::config::LogFormat;
 use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes};
 
 fn flags(line: &str) -> Flags {
@@ -39,8 +39,8 @@ fn without_flags_the_defaults_of_the_design_hold() {
             masquerade_ipv6: MasqueradeIpv6::Auto,
             masquerade_nodes: MasqueradeNodes::Auto,
         },
-        policy: Policy::On,
-        policy_log: PolicyLog::Off,
+        policy: true,
+        policy_log: false,
         policy_wait: std::time::Duration::from_secs(2),
         services: None,
         conntrack_limits: false,
