@@ -1,6 +1,6 @@
 //! What can be typed: the flags of the agent, or a command that asks a running one.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::config::Flags;
 use crate::{service_where, why};
@@ -22,32 +22,18 @@ pub struct Cli {
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Ask the running agent of this node about policies
-    Policy(Policy),
-    /// Ask the running agent of this node about Services
-    Service(Service),
-}
-
-/// `policy`.
-#[derive(Debug, Clone, Args)]
-pub struct Policy {
-    /// What is asked.
     #[command(subcommand)]
-    pub question: Question,
+    Policy(PolicyQuestion),
+    /// Ask the running agent of this node about Services
+    #[command(subcommand)]
+    Service(ServiceQuestion),
 }
 
 /// A question about policies.
 #[derive(Debug, Clone, Subcommand)]
-pub enum Question {
+pub enum PolicyQuestion {
     /// Why a connection is allowed or denied
     Why(why::Asked),
-}
-
-/// `service`.
-#[derive(Debug, Clone, Args)]
-pub struct Service {
-    /// What is asked.
-    #[command(subcommand)]
-    pub question: ServiceQuestion,
 }
 
 /// A question about Services.

@@ -4,19 +4,15 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use tweed_agent::cli::{Cli, Command, Policy, Question, Service, ServiceQuestion};
+use tweed_agent::cli::{Cli, Command, PolicyQuestion, ServiceQuestion};
 use tweed_agent::{program, service_where, why};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         None => program::run(cli.flags),
-        Some(Command::Policy(Policy {
-            question: Question::Why(asked),
-        })) => why::run(&asked),
-        Some(Command::Service(Service {
-            question: ServiceQuestion::Where(asked),
-        })) => service_where::run(&asked),
+        Some(Command::Policy(PolicyQuestion::Why(asked))) => why::run(&asked),
+        Some(Command::Service(ServiceQuestion::Where(asked))) => service_where::run(&asked),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -65,10 +65,7 @@ fn run(
             let policies = state.policy().is_none_or(|index| index.has_reported());
             let services = state.services().is_none_or(|index| index.has_reported());
             let stores = state.read();
-            (
-                stores.stop,
-                stores.sources_reported() && policies && services,
-            )
+            (stores.stop, stores.nodes_reported && policies && services)
         };
         if stop || progress.is_closed() {
             return;

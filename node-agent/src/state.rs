@@ -7,10 +7,8 @@
 //! while the thread is busy, it wakes up once and reads the latest state, so
 //! nothing can overflow and the order of events does not matter.
 //!
-//! A further kind of object is a field of [`Stores`], which keeps its readiness
-//! and its version by itself, and an implementation of [`Stored`]. The objects of each
-//! component besides the overlay have an [`Index`] and a lock of their own: a plan of
-//! them may take long, and Nodes need not wait for it.
+//! The objects of each component besides the overlay have an [`Index`] and a lock of their
+//! own: a plan of them may take long, and Nodes need not wait for it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,8 +20,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::watch;
 use tokio::task::{JoinError, spawn_blocking};
 use tweed_core::agent_socket::message::Judge;
+use tweed_core::object::Event;
 use tweed_core::object::node::Node;
-use tweed_core::object::{Event, Object};
 use tweed_planner::overlay::cluster::Cluster;
 
 use crate::config::Config;
@@ -43,29 +41,15 @@ pub struct State {
     wake: EventFd,
 }
 
-/// One store for each kind of object.
+/// The Nodes, and what the kernel thread is to do.
 #[derive(Debug)]
 pub struct Stores {
     /// The Nodes.
     pub nodes: Cluster,
-    /// Whether the source of Nodes has listed them or said that it cannot.
-    nodes_reported: bool,
+    /// Whether their source has listed them or said that it cannot.
+    pub nodes_reported: bool,
     /// Whether the kernel thread is to end.
     pub stop: bool,
-}
-
-impl Stores {
-    /// Whether every source has listed its objects or said that it cannot.
-    pub fn sources_reported(&self) -> bool {
-        self.nodes_reported
-    }
-}
-
-/// An object whose kind has a store.
-pub trait Stored: Object {
-    /// Applies `event` to the store of this kind, and says whether anything
-    /// changed by it.
-    fn apply(stores: &mut Stores, event: Event<Self>) -> bool;
 }
 
 /// The objects of a component whose index is in the state.
@@ -83,15 +67,6 @@ impl Indexed for policy::Collection {
 impl Indexed for services::Collection {
     fn lock(state: &State) -> Option<&Mutex<ServiceIndex>> {
         state.services.as_ref()
-    }
-}
-
-impl Stored for Node {
-    fn apply(stores: &mut Stores, event: Event<Self>) -> bool {
-        let reports = matches!(event, Event::InitDone | Event::Lost(_));
-        let changed = stores.nodes.apply(event);
-        stores.nodes_reported |= changed && reports;
-        changed
     }
 }
 
@@ -122,10 +97,14 @@ impl State {
         })
     }
 
-    /// Applies an event of a source, and wakes the kernel thread if that changes
+    /// Applies an event of the source of Nodes, and wakes the kernel thread if that changes
     /// anything. Says whether it does.
-    pub fn update<T: Stored>(&self, event: Event<T>) -> bool {
-        let changed = T::apply(&mut self.read(), event);
+    pub fn update(&self, event: Event<Node>) -> bool {
+        let reports = matches!(event, Event::InitDone | Event::Lost(_));
+        let mut stores = self.read();
+        let changed = stores.nodes.apply(event);
+        stores.nodes_reported |= changed && reports;
+        drop(stores);
         if changed {
             self.wake();
         }
@@ -268,10 +247,10 @@ mod tests {
     #[test]
     fn many_events_are_one_wake_up_and_those_without_a_change_are_none() {
         let state = state();
-        state.update(Event::<Node>::Init);
+        state.update(Event::Init);
         state.update(Event::InitApply(node("a")));
         assert!(!wakes(&state), "a list that has not ended changes nothing");
-        state.update(Event::<Node>::InitDone);
+        state.update(Event::InitDone);
         state.update(Event::Apply(node("b")));
         assert!(wakes(&state));
         state.acknowledge();
@@ -315,9 +294,9 @@ mod tests {
     #[test]
     fn a_source_that_cannot_be_read_has_reported() {
         let state = state();
-        assert!(!state.read().sources_reported());
-        state.update(Event::<Node>::Lost("no such file".into()));
-        assert!(state.read().sources_reported());
+        assert!(!state.read().nodes_reported);
+        state.update(Event::Lost("no such file".into()));
+        assert!(state.read().nodes_reported);
         assert!(wakes(&state));
     }
 }

@@ -201,7 +201,7 @@ impl Publisher {
         let in_folder = |flag| move |error| problems::unwritable(flag, &error);
         let written = self.write_conflist(network, plugins);
         if written.map_err(in_folder("--cni-conf-dir"))? == Update::Written {
-            metrics.conflist_written();
+            metrics.conflist_writes.inc();
             tracing::info!(path = %self.conflist_path().display(), "CNI config written");
         }
         self.write_ready().map_err(in_folder("--run-dir"))?;

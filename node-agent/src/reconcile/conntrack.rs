@@ -202,7 +202,7 @@ impl ConntrackReconciler {
                     true => {}
                 }
                 self.problem = None;
-                self.metrics.stale_flows_deleted(deleted as u64);
+                self.metrics.stale_flows_deleted.inc_by(deleted as u64);
                 let sync = &self.metrics.service_sync;
                 sync.conntrack_reconciled(took, deleted as u64);
                 if deleted > 0 {

@@ -249,8 +249,8 @@ impl Reconcilers {
             outcome.retry.resync = true;
             problems.push(kernel_unreadable(&error));
         }
-        self.metrics
-            .kernel_changes(self.kernel.changes_sent().saturating_sub(sent));
+        let sent = self.kernel.changes_sent().saturating_sub(sent);
+        self.metrics.kernel_changes.inc_by(sent);
         if !complete {
             self.reopen();
         }
@@ -347,7 +347,7 @@ impl Reconcilers {
         for _ in 0..MAX_PLANS {
             let host = self.kernel.host_facts(&targets)?;
             let mut stores = self.state.read();
-            self.sources_reported = stores.sources_reported();
+            self.sources_reported = stores.nodes_reported;
             self.planner.update(&mut stores.nodes, host);
             let own_uid = stores.nodes.own().map(|own| own.uid.clone());
             drop(stores);
@@ -385,7 +385,7 @@ impl Reconcilers {
             ..outcome.retry
         };
         if retry.resync {
-            self.metrics.reconcile_failed();
+            self.metrics.reconcile_errors.inc();
         }
         self.board.report(Reporter::Pass, problems, Instant::now());
         retry

@@ -17,29 +17,29 @@ use super::status::Status;
 use super::watch_silence::{Listening, WatchSilence};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
+pub(crate) struct Kind {
     kind: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Direction {
+pub(crate) struct Direction {
     direction: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reason {
+pub(crate) struct Reason {
     reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Range {
+pub(crate) struct Range {
     family: &'static str,
     range: String,
     state: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LoggedDrop {
+pub(crate) struct LoggedDrop {
     policy: String,
     direction: &'static str,
 }
@@ -63,7 +63,7 @@ macro_rules! metrics {
             /// How far the kernel is behind what was heard of Services. It has metrics of
             /// its own, in a registry of its own.
             pub service_sync: Arc<ServiceSync>,
-            $($name: $type,)+
+            $(pub(crate) $name: $type,)+
         }
 
         impl Metrics {
@@ -168,21 +168,6 @@ impl Metrics {
         }
     }
 
-    /// Counts a run of the reconciler in which something failed.
-    pub fn reconcile_failed(&self) {
-        self.reconcile_errors.inc();
-    }
-
-    /// Counts `count` rtnetlink messages that change something.
-    pub fn kernel_changes(&self, count: u64) {
-        self.kernel_changes.inc_by(count);
-    }
-
-    /// Counts a restart of a source of objects.
-    pub fn watch_restarted(&self) {
-        self.watch_restarts.inc();
-    }
-
     /// Counts a complete list of `kind` that is not the first.
     pub fn listed_again(&self, kind: &str) {
         self.relists.get_or_create(&label(kind)).inc();
@@ -226,21 +211,6 @@ impl Metrics {
         let policy = policy.to_owned();
         let labels = LoggedDrop { policy, direction };
         self.policy_drops_logged.get_or_create(&labels).inc();
-    }
-
-    /// Counts a write of the CNI config.
-    pub fn conflist_written(&self) {
-        self.conflist_writes.inc();
-    }
-
-    /// Counts flows that were deleted from conntrack.
-    pub fn stale_flows_deleted(&self, count: u64) {
-        self.stale_flows_deleted.inc_by(count);
-    }
-
-    /// Counts `count` freed addresses.
-    pub fn swept(&self, count: u64) {
-        self.swept.inc_by(count);
     }
 
     /// Replaces the use of all ranges; ranges not given are no longer shown.

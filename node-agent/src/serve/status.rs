@@ -27,22 +27,16 @@ pub enum Reporter {
     Pass,
     /// The files that others read.
     Publish,
-    /// The HTTP server for metrics.
-    Metrics,
+    /// The HTTP server of whose address the kind is the problem.
+    Listener(ProblemKind),
     /// The reviews of who may read metrics.
     MetricsAuth,
-    /// The HTTP server for the probes.
-    Health,
     /// The reports to Kubernetes.
     Report,
     /// The search for another agent of this node.
     OtherAgent,
     /// The log of dropped packets.
     DropLog,
-    /// The server of `/healthz` for load balancers.
-    ServicesHealth,
-    /// The server of kube-proxy's metrics.
-    ServicesMetrics,
     /// The servers of health checks of Services.
     ServiceHealthPorts,
 }
@@ -282,7 +276,11 @@ mod tests {
         let board = StatusBoard::new(start);
         assert_eq!(kinds(&board.status(start)), ["starting"]);
         assert!(!board.status(start).ready());
-        board.report(Reporter::Metrics, Vec::new(), start);
+        board.report(
+            Reporter::Listener(ProblemKind::MetricsAddr),
+            Vec::new(),
+            start,
+        );
         assert!(!board.status(start).ready());
         let later = start + Duration::from_secs(2);
         board.report(Reporter::Pass, Vec::new(), later);
@@ -303,7 +301,7 @@ mod tests {
         let now = Instant::now();
         let board = StatusBoard::new(now);
         board.report(
-            Reporter::Metrics,
+            Reporter::Listener(ProblemKind::MetricsAddr),
             vec![problem(ProblemKind::MetricsAddr, Effect::Warning)],
             now,
         );

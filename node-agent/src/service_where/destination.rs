@@ -1,6 +1,6 @@
 //! How destinations and clients are typed.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use tweed_component::explain::{Client, Destination, End};
 
@@ -47,16 +47,13 @@ pub(super) fn destination(text: &str) -> Result<Destination, String> {
 
 /// An address, `pod`, `node` or `outside`.
 pub(super) fn client(text: &str) -> Result<Client, String> {
-    let bare = text
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
     match text {
         "pod" => Ok(Client::Pod),
         "node" => Ok(Client::Node),
         "outside" => Ok(Client::Outside),
-        _ => match bare.unwrap_or(text).parse::<IpAddr>() {
-            Ok(address) => Ok(Client::Address(address)),
-            Err(_) => Err(NOT_A_CLIENT.to_owned()),
+        _ => match end(text) {
+            Ok(End::Address(address)) => Ok(Client::Address(address)),
+            _ => Err(NOT_A_CLIENT.to_owned()),
         },
     }
 }

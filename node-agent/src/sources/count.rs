@@ -31,7 +31,7 @@ impl SourceCount {
             Event::Init => self.listed = true,
             Event::Lost(_) if !self.lost => {
                 self.lost = true;
-                self.metrics.watch_restarted();
+                self.metrics.watch_restarts.inc();
             }
             Event::Restored => self.lost = false,
             _ => {}

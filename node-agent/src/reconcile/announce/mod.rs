@@ -53,22 +53,13 @@ struct Announcement {
 pub struct Announcer {
     /// Whether what is there at first was announced by an agent before this one.
     resumed: bool,
-    /// What is left to do for each.
-    left: BTreeMap<Announcement, Left>,
+    /// How often each has still to be announced.
+    left: BTreeMap<Announcement, u32>,
     /// Whether the last announcement could not be sent: this is logged once.
     failed: bool,
     /// What sends, once anything was sent. To close it, the kernel waits for all processors:
     /// 10 ms and more, for which the route of a new Node would have to wait.
     socket: Option<OwnedFd>,
-}
-
-/// What is left to do for an address.
-#[derive(Debug, Clone, Copy)]
-struct Left {
-    /// How often it has still to be announced.
-    times: u32,
-    /// Whether it was tried: then the next time is a poll later.
-    tried: bool,
 }
 
 impl Announcer {
@@ -150,29 +141,21 @@ impl Announcer {
         if let Some(left) = self.left.get_mut(announcement)
             && is_over
         {
-            left.times = left.times.saturating_sub(1);
+            *left = left.saturating_sub(1);
         }
         std::mem::replace(&mut self.failed, sent.is_err())
     }
 
-    /// Those of `present` to announce now.
+    /// Those of `present` to announce now: what is new at once, the rest a poll later.
     fn due(&mut self, present: &BTreeSet<Announcement>, again: bool) -> Vec<Announcement> {
-        let times = match std::mem::take(&mut self.resumed) {
-            true => 0,
-            false => TIMES,
-        };
+        let is_resumed = std::mem::take(&mut self.resumed);
+        let times = if is_resumed { 0 } else { TIMES };
         self.left.retain(|one, _| present.contains(one));
-        for one in present {
-            let left = Left {
-                times,
-                tried: false,
-            };
-            self.left.entry(*one).or_insert(left);
-        }
         let mut due = Vec::new();
-        for (one, left) in &mut self.left {
-            if left.times > 0 && (again || !left.tried) {
-                left.tried = true;
+        for one in present {
+            let is_new = !self.left.contains_key(one);
+            let left = *self.left.entry(*one).or_insert(times);
+            if left > 0 && (again || is_new) {
                 due.push(*one);
             }
         }

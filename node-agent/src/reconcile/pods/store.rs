@@ -228,7 +228,7 @@ impl NetworkStore {
         let detach = |entry: &Entry| detach(&mut kernel.borrow_mut(), entry);
         match sweep::sweep(&self.store, LOCK_WAIT, link_gone, detach) {
             Ok(swept) => {
-                metrics.swept(report(&swept, &mut outcome));
+                metrics.swept.inc_by(report(&swept, &mut outcome));
                 if let Some(error) = &swept.stopped {
                     outcome.fail(store_problem(error));
                 }

@@ -78,18 +78,8 @@ async fn listen_on(
         },
     };
     let health = Service::new(health, limits);
-    let metrics_report = reporter(
-        &board,
-        Reporter::Metrics,
-        ProblemKind::MetricsAddr,
-        addresses.metrics,
-    );
-    let health_report = reporter(
-        &board,
-        Reporter::Health,
-        ProblemKind::HealthAddr,
-        addresses.health,
-    );
+    let metrics_report = reporter(&board, ProblemKind::MetricsAddr, addresses.metrics);
+    let health_report = reporter(&board, ProblemKind::HealthAddr, addresses.health);
     tokio::join!(
         listen(addresses.metrics, metrics, retry, metrics_report),
         listen(addresses.health, health, retry, health_report)
@@ -99,7 +89,6 @@ async fn listen_on(
 /// Reports on the board whether an address is listened on.
 pub(super) fn reporter(
     board: &Arc<StatusBoard>,
-    reporter: Reporter,
     kind: ProblemKind,
     addr: SocketAddr,
 ) -> impl FnMut(Option<io::Error>) + use<> {
@@ -109,7 +98,8 @@ pub(super) fn reporter(
             let message = format!("cannot listen on {addr}: {error}");
             Problem::new(kind, addr.to_string(), message)
         });
-        board.report(reporter, problem.into_iter().collect(), Instant::now());
+        let problems = problem.into_iter().collect();
+        board.report(Reporter::Listener(kind), problems, Instant::now());
     }
 }
 

@@ -195,11 +195,11 @@ fn metrics_show_what_was_counted() {
         metrics.set_nodes(3);
         metrics.set_objects("route", 7);
         metrics.drift_repaired("fdb", 2);
-        metrics.watch_restarted();
+        metrics.watch_restarts.inc();
         metrics.listed_again("nodes");
-        metrics.kernel_changes(5);
-        metrics.reconcile_failed();
-        metrics.conflist_written();
+        metrics.kernel_changes.inc_by(5);
+        metrics.reconcile_errors.inc();
+        metrics.conflist_writes.inc();
         drop(metrics.time_reconcile());
         let range = RangeUse {
             range: "10.244.1.0/24".parse().unwrap(),

@@ -27,7 +27,7 @@ use crate::serve::connections::{Service, limits};
 use crate::serve::exposition::Format;
 use crate::serve::http::{exposition, reporter};
 use crate::serve::listener::{RETRY, listen};
-use crate::serve::status::{Reporter, StatusBoard};
+use crate::serve::status::StatusBoard;
 
 /// What `/proxyMode` says: kube-proxy's word for the kind of rules.
 const PROXY_MODE: &str = "nftables";
@@ -83,18 +83,8 @@ pub async fn run(addresses: Addresses, sources: Sources, stop: CancellationToken
     let metrics = Service::new(metrics_app(&sources.sync), limits());
     let kube_proxy = sources.kube_proxy.clone();
     let health = Service::new(health_app(sources), limits());
-    let health_report = reporter(
-        &board,
-        Reporter::ServicesHealth,
-        ProblemKind::ServicesHealthAddr,
-        addresses.health,
-    );
-    let metrics_report = reporter(
-        &board,
-        Reporter::ServicesMetrics,
-        ProblemKind::ServicesMetricsAddr,
-        addresses.metrics,
-    );
+    let health_report = reporter(&board, ProblemKind::ServicesHealthAddr, addresses.health);
+    let metrics_report = reporter(&board, ProblemKind::ServicesMetricsAddr, addresses.metrics);
     tokio::select! {
         () = stop.cancelled() => {}
         () = listen(addresses.health, health, RETRY, health_report) => {}

@@ -249,8 +249,8 @@ fn kube_proxy_gets_its_port_while_its_rules_are_there() {
     block_on(async {
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = free.local_addr().unwrap();
-        let (by, kind) = (Reporter::ServicesMetrics, ProblemKind::ServicesMetricsAddr);
-        let report = reporter(&board, by, kind, addr);
+        let kind = ProblemKind::ServicesMetricsAddr;
+        let report = reporter(&board, kind, addr);
         let service = Service::new(app, limits());
         let test = async {
             drop(free);
