@@ -23,10 +23,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::{fs, sync::Arc};
 
-use tweed_core::object::{Event, ObjectKey, node::Node};
+use tweed_core::object::{Event, Object as _, ObjectKey, node::Node};
 use tweed_core::{atomic_file, paths::NODES_KEPT};
 use tweed_core::{limits, regular_file};
-use tweed_planner::overlay::cluster::Cluster;
 
 use crate::{config::Config, state::State};
 use format::{FORMAT, Header, Line, Unusable, parse, push, write};
@@ -36,14 +35,6 @@ use format::{FORMAT, Header, Line, Unusable, parse, push, write};
 const MIN_APPENDED: u64 = 64 << 10;
 /// Nodes that are written at once. The kernel thread waits for no more than a copy of these.
 const BATCH: usize = 100;
-
-/// What an event calls for.
-enum Change {
-    /// The whole file.
-    List,
-    /// A line for this Node.
-    Node(ObjectKey),
-}
 
 /// The file, for the agent that writes it.
 #[derive(Debug)]
@@ -79,28 +70,22 @@ impl KeptNodes {
     /// none if they are not known.
     pub async fn load(&self) -> Vec<Node> {
         let path = self.path.display();
-        let unused = match self.header().await {
-            Ok(header) => match read(&self.path, &header) {
-                Ok(nodes) => {
-                    let count = nodes.len();
-                    tracing::info!(%path, count, "the Nodes of before the restart are used until they are listed");
-                    return nodes;
-                }
-                Err(Unusable::Read(error)) if error.kind() == io::ErrorKind::NotFound => {
-                    return Vec::new();
-                }
-                Err(unused @ Unusable::OtherBoot) => {
-                    tracing::info!(%path, "the Nodes kept there are not used: {unused}");
-                    return Vec::new();
-                }
-                Err(unused) => unused.to_string(),
-            },
-            Err(why) => why,
-        };
-        tracing::warn!(
-            %path,
-            "the Nodes kept there are not used: {unused}; until the Nodes are listed nothing is repaired"
-        );
+        let header = self.header().await.map_err(Unusable::NoSource);
+        match header.and_then(|header| read(&self.path, &header)) {
+            Ok(nodes) => {
+                let count = nodes.len();
+                tracing::info!(%path, count, "the Nodes of before the restart are used until they are listed");
+                return nodes;
+            }
+            Err(Unusable::Read(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(unused @ Unusable::OtherBoot) => {
+                tracing::info!(%path, "the Nodes kept there are not used: {unused}");
+            }
+            Err(unused) => tracing::warn!(
+                %path,
+                "the Nodes kept there are not used: {unused}; until the Nodes are listed nothing is repaired"
+            ),
+        }
         Vec::new()
     }
 
@@ -108,75 +93,60 @@ impl KeptNodes {
     /// last write failed, the own Node's next heartbeat has it tried again: those of
     /// all Nodes would do so many times a second.
     pub async fn update(&mut self, state: &State, event: Event<Node>) {
-        let change = match &event {
-            Event::InitDone => Some(Change::List),
-            Event::Apply(node) => Some(Change::Node(node.name.as_str().into())),
-            Event::Delete(key) => Some(Change::Node(key.clone())),
-            Event::Init | Event::InitApply(_) => None,
-            Event::Absent(_) | Event::Lost(_) | Event::Restored => None,
+        // The Node that has changed; none after a list.
+        let node = match &event {
+            Event::InitDone => None,
+            Event::Apply(node) => Some(node.key()),
+            Event::Delete(key) => Some(key.clone()),
+            _ => return drop(state.update(event)),
         };
         let own = &self.config.overlay.node_name;
         let retry = self.failed && matches!(&event, Event::Apply(node) if node.name == *own);
-        let changed = state.update(event);
-        if let Some(change) = change.filter(|_| changed || retry) {
-            self.keep(state, &change).await;
+        if state.update(event) || retry {
+            self.keep(state, node).await;
         }
     }
 
-    async fn keep(&mut self, state: &State, change: &Change) {
+    /// Keeps what has changed of `node`, or of all of them.
+    async fn keep(&mut self, state: &State, node: Option<ObjectKey>) {
         // While an older snapshot is held, so is the file.
-        let Some(changed) = self.changed(&state.read().nodes, change) else {
+        if !state.read().nodes.is_current() {
             self.whole = None;
             return;
+        }
+        let has_room = |whole| self.appended <= MIN_APPENDED.max(whole);
+        let written = match node.filter(|_| self.whole.is_some_and(has_room)) {
+            Some(node) => self.append(state, &node),
+            None => self.replace(state).await,
         };
-        let written = match changed {
-            Changed::One(line) => self.append(&line),
-            Changed::All => self.replace(state).await,
+        let Err(error) = written else {
+            self.failed = false;
+            return;
         };
-        match written {
-            Ok(()) => self.failed = false,
-            Err(error) => {
-                self.whole = None;
-                let logged = std::mem::replace(&mut self.failed, true);
-                let path = self.path.display();
-                // What is no longer true must not be used.
-                match remove(&self.path) {
-                    _ if logged => {}
-                    Ok(()) => tracing::warn!(
-                        %path,
-                        "the Nodes cannot be kept there: {error}; an agent that is restarted while the Nodes cannot be read will repair nothing"
-                    ),
-                    Err(left) => tracing::error!(
-                        %path,
-                        "the Nodes cannot be kept there: {error}, nor can what was kept before be removed: {left}; an agent that is restarted while the Nodes cannot be read will take back what has changed since: make the folder writable, or remove the file"
-                    ),
-                }
-            }
+        self.whole = None;
+        let logged = std::mem::replace(&mut self.failed, true);
+        let path = self.path.display();
+        // What is no longer true must not be used.
+        match remove(&self.path) {
+            _ if logged => {}
+            Ok(()) => tracing::warn!(
+                %path,
+                "the Nodes cannot be kept there: {error}; an agent that is restarted while the Nodes cannot be read will repair nothing"
+            ),
+            Err(left) => tracing::error!(
+                %path,
+                "the Nodes cannot be kept there: {error}, nor can what was kept before be removed: {left}; an agent that is restarted while the Nodes cannot be read will take back what has changed since: make the folder writable, or remove the file"
+            ),
         }
     }
 
-    /// What has to be written after `change`; none while the snapshot is not what
-    /// the source says now.
-    fn changed(&self, nodes: &Cluster, change: &Change) -> Option<Changed> {
-        if !nodes.is_current() {
-            return None;
-        }
-        let outweighed = |whole| self.appended > MIN_APPENDED.max(whole);
-        match change {
-            Change::Node(key) if self.whole.is_some_and(|whole| !outweighed(whole)) => {
-                let line = match nodes.get(key) {
-                    Some(node) => Line::Node(node.clone()),
-                    None => Line::Deleted(key.name.clone()),
-                };
-                Some(Changed::One(line))
-            }
-            _ => Some(Changed::All),
-        }
-    }
-
-    fn append(&mut self, line: &Line) -> io::Result<()> {
+    fn append(&mut self, state: &State, node: &ObjectKey) -> io::Result<()> {
+        let line = match state.read().nodes.get(node) {
+            Some(node) => Line::Node(node.clone()),
+            None => Line::Deleted(node.name.clone()),
+        };
         let mut text = Vec::new();
-        push(&mut text, line)?;
+        push(&mut text, &line)?;
         // By its name each time: a file that somebody removed is not written to.
         let file = regular_file::options().append(true).open(&self.path)?;
         let mut file = regular_file::checked(file)?;
@@ -221,12 +191,6 @@ fn remove(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
-}
-
-/// What has to be written.
-enum Changed {
-    One(Line),
-    All,
 }
 
 /// Reads the Nodes from the file at `path`, which must be `expected`'s.

@@ -44,6 +44,9 @@ pub(super) enum Line {
 /// Why the Nodes in a file are not used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
+    /// It is not known from where the Nodes come now.
+    #[error("{0}")]
+    NoSource(String),
     /// The file cannot be read.
     #[error("it cannot be read: {0}")]
     Read(#[from] io::Error),

@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use tweed_core::problem::Problem;
@@ -51,17 +50,6 @@ pub(super) struct ConditionPlan {
     pub attempts: Attempts,
 }
 
-/// A condition that a Node has.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub(super) struct Found {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    reason: String,
-    message: String,
-}
-
 impl Condition {
     /// The condition that follows from `status`. `None` while the agent does not
     /// know it: after its start, and until the Nodes are listed.
@@ -85,13 +73,15 @@ impl Condition {
 
     /// The condition to write to a Node that has the conditions `found`, or `None`
     /// if it has this one.
-    pub(super) fn to_write(&self, found: &[Found], now: &str) -> Option<Value> {
+    pub(super) fn to_write(&self, found: &Value, now: &str) -> Option<Value> {
         let status = if self.unavailable { "True" } else { "False" };
-        let found = found.iter().find(|found| found.kind == TYPE);
-        let turned = found.is_none_or(|found| found.status != status);
-        let same =
-            found.is_some_and(|found| found.reason == self.reason && found.message == self.message);
-        if same && !turned {
+        let mut found = found.as_array().into_iter().flatten();
+        let found = found.find(|found| found["type"] == TYPE);
+        let turned = found.is_none_or(|found| found["status"] != status);
+        let is_same = |found: &Value| {
+            found["reason"] == self.reason && found["message"] == self.message.as_str()
+        };
+        if found.is_some_and(is_same) && !turned {
             return None;
         }
         let mut condition = json!({
@@ -185,13 +175,8 @@ mod tests {
         })
     }
 
-    fn found(status: &str, reason: &str) -> Found {
-        Found {
-            kind: TYPE.to_owned(),
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message: UP_MESSAGE.to_owned(),
-        }
+    fn found(status: &str, reason: &str) -> Value {
+        json!({"type": TYPE, "status": status, "reason": reason, "message": UP_MESSAGE})
     }
 
     #[test]
@@ -242,24 +227,21 @@ mod tests {
     fn only_a_difference_is_written_and_the_transition_time_is_kept() {
         let up = of(&[]).unwrap();
         let now = "1970-01-01T00:00:00Z";
-        let others = Found {
-            kind: "Ready".to_owned(),
-            ..found("False", UP)
-        };
-        assert_eq!(
-            up.to_write(&[others.clone(), found("False", UP)], now),
-            None
-        );
-        let written = up.to_write(&[others], now).unwrap();
+        let mut others = found("False", UP);
+        others["type"] = json!("Ready");
+        assert_eq!(up.to_write(&json!([others, found("False", UP)]), now), None);
+        let written = up.to_write(&json!([others]), now).unwrap();
         let expected = json!({
             "type": "NetworkUnavailable", "status": "False", "reason": "TweedIsUp",
             "message": UP_MESSAGE, "lastHeartbeatTime": "1970-01-01T00:00:00Z",
             "lastTransitionTime": "1970-01-01T00:00:00Z",
         });
         assert_eq!(written, expected);
-        let turned = up.to_write(&[found("True", UP)], now).unwrap();
+        let turned = up.to_write(&json!([found("True", UP)]), now).unwrap();
         assert!(turned.get("lastTransitionTime").is_some());
-        let words = up.to_write(&[found("False", "AnotherIsUp")], now).unwrap();
+        let words = up
+            .to_write(&json!([found("False", "AnotherIsUp")]), now)
+            .unwrap();
         assert_eq!(words.get("lastTransitionTime"), None);
     }
 }

@@ -1,11 +1,10 @@
 //! Writes the condition and the Events of one node to an API server: a request
 //! or two for each.
 
-use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::condition::{Condition, Found};
+use super::condition::Condition;
 use super::events::EventWrite;
 use super::problems::Subject;
 use tweed_watch::client::{ApiClient, Failure, Request, timestamp_now};
@@ -25,39 +24,12 @@ pub(super) struct Writer {
     client: ApiClient,
 }
 
-/// The fields of a Node, and of a policy, that are read.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Node {
-    metadata: Metadata,
-    status: Status,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Metadata {
-    uid: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    conditions: Vec<Found>,
-}
-
 /// What an Event is about, and where the Event is.
 struct Involved {
-    object: serde_json::Value,
+    object: Value,
     namespace: String,
     /// The Event's name.
     event: String,
-}
-
-/// The fields of an Event that are read.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Event {
-    count: i32,
 }
 
 impl Writer {
@@ -75,14 +47,15 @@ impl Writer {
         let Some(node) = self.get(&self.node_path).await? else {
             return Ok(false);
         };
-        let Some(write) = condition.to_write(&node.status.conditions, &timestamp_now()) else {
+        let Some(write) = condition.to_write(&node["status"]["conditions"], &timestamp_now())
+        else {
             return Ok(false);
         };
         let turned = write.get("lastTransitionTime").is_some();
         let path = format!("{}/status?fieldManager={MANAGER}", self.node_path);
         // Conditions are merged by type: those of others stay as they are.
         let patch = Request::StrategicMerge(json!({ "status": { "conditions": [write] } }));
-        let _: Node = self.client.send(&path, patch).await?;
+        let _: Value = self.client.send(&path, patch).await?;
         tracing::info!(
             unavailable = condition.unavailable,
             reason = condition.reason,
@@ -140,11 +113,11 @@ impl Writer {
                 return Ok(None);
             };
             let text = format!("{kind} {namespace} {} {}", event.reason, event.message);
-            (policy.metadata.uid, text)
+            (uid_of(&policy), text)
         } else if uid.is_empty() {
             // Before the first list of Nodes.
             let node = self.get(&self.node_path).await?;
-            let uid = node.map_or_else(|| name.clone(), |node| node.metadata.uid);
+            let uid = node.map_or_else(|| name.clone(), |node| uid_of(&node));
             (uid, event.reason.to_owned())
         } else {
             (uid.to_owned(), event.reason.to_owned())
@@ -186,8 +159,8 @@ impl Writer {
             "reportingInstance": self.node_name,
         });
         let path = format!("/api/v1/namespaces/{}/events", involved.namespace);
-        let created: Event = self.client.send(&path, Request::Create(object)).await?;
-        Ok(created.count)
+        let created = self.client.send(&path, Request::Create(object)).await?;
+        Ok(count_of(&created))
     }
 
     async fn patch_event(&self, involved: &Involved, event: &EventWrite) -> Result<i32, Failure> {
@@ -199,17 +172,27 @@ impl Writer {
             namespace, event, ..
         } = involved;
         let path = format!("/api/v1/namespaces/{namespace}/events/{event}?fieldManager={MANAGER}");
-        let patched: Event = self.client.send(&path, Request::Merge(fields)).await?;
-        Ok(patched.count)
+        let patched = self.client.send(&path, Request::Merge(fields)).await?;
+        Ok(count_of(&patched))
     }
 
     /// The object at `path`; `None` if it is missing.
-    async fn get(&self, path: &str) -> Result<Option<Node>, Failure> {
+    async fn get(&self, path: &str) -> Result<Option<Value>, Failure> {
         match self.client.send(path, Request::Get).await {
             Err(failure) if failure.is_answer(NOT_FOUND) => Ok(None),
             answer => answer.map(Some),
         }
     }
+}
+
+fn uid_of(object: &Value) -> String {
+    let uid = object["metadata"]["uid"].as_str();
+    uid.unwrap_or_default().to_owned()
+}
+
+fn count_of(event: &Value) -> i32 {
+    let count = event["count"].as_i64();
+    count.and_then(|count| count.try_into().ok()).unwrap_or(0)
 }
 
 /// The name of the Event with `reason` on the object `node` with `uid`. It is the

@@ -16,7 +16,6 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
@@ -59,40 +58,6 @@ enum Verdict {
     Unauthenticated,
     /// Its owner may not read that.
     Forbidden,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct TokenReview {
-    status: TokenReviewStatus,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct TokenReviewStatus {
-    authenticated: bool,
-    user: User,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct User {
-    username: String,
-    uid: String,
-    groups: Vec<String>,
-    extra: Value,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct AccessReview {
-    status: AccessReviewStatus,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct AccessReviewStatus {
-    allowed: bool,
 }
 
 /// Lets through what the API server allows.
@@ -188,28 +153,30 @@ impl Reviewer {
             "spec": { "token": token },
         });
         let review = ApiRequest::Create(review);
-        let TokenReview { status } = self.client.send(TOKEN_REVIEWS, review).await?;
-        if !status.authenticated {
+        let answer: Value = self.client.send(TOKEN_REVIEWS, review).await?;
+        let status = &answer["status"];
+        if status["authenticated"] != true {
             return Ok(Verdict::Unauthenticated);
         }
-        let user = status.user;
+        let user = &status["user"];
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
             "spec": {
-                "user": user.username,
-                "uid": user.uid,
-                "groups": user.groups,
-                "extra": user.extra,
+                "user": user["username"],
+                "uid": user["uid"],
+                "groups": user["groups"],
+                "extra": user["extra"],
                 "nonResourceAttributes": { "path": path, "verb": verb },
             },
         });
         let review = ApiRequest::Create(review);
-        let AccessReview { status } = self.client.send(ACCESS_REVIEWS, review).await?;
-        match status.allowed {
-            true => Ok(Verdict::Allowed),
-            false => Ok(Verdict::Forbidden),
-        }
+        let answer: Value = self.client.send(ACCESS_REVIEWS, review).await?;
+        Ok(if answer["status"]["allowed"] == true {
+            Verdict::Allowed
+        } else {
+            Verdict::Forbidden
+        })
     }
 
     /// Reports a refusal. That the API server does not answer is reported by who
