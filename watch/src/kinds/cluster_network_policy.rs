@@ -77,7 +77,7 @@ fn only_field(value: &Value) -> Option<(&str, Value)> {
 }
 
 fn selector(value: Value) -> LabelSelector {
-    Selector::from(value).into()
+    Selector::of_json(value).into()
 }
 
 /// The selectors of a `NamespacedPod`: of the namespace and of the pod. That of the namespace

@@ -19,7 +19,7 @@ mod selector;
 mod service;
 mod service_cidr;
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
@@ -122,6 +122,41 @@ fn object_of<T: DeserializeOwned + Default>(value: Value) -> T {
     let object = Some(value).filter(Value::is_object);
     let read = object.and_then(|object| serde_json::from_value(object).ok());
     read.unwrap_or_default()
+}
+
+/// Reads an object of a policy, in which an unknown field, or a field of the wrong type, must
+/// not be as good as absent: what cannot be read becomes what `invalid` makes of its text.
+fn or_invalid<T: DeserializeOwned>(value: Value, invalid: fn(Vec<u8>) -> T) -> T {
+    strict(&value).unwrap_or_else(|_| invalid(value.to_string().into_bytes()))
+}
+
+/// Reads an object. serde would take a list of its fields for one too.
+fn strict<T: DeserializeOwned>(value: &Value) -> Result<T, serde_json::Error> {
+    if value.is_object() {
+        T::deserialize(value)
+    } else {
+        Err(serde_json::Error::custom("it is no object"))
+    }
+}
+
+/// Deserializes an object as [`strict`] reads it, which is none if it is null.
+fn strict_object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let value = Option::<Value>::deserialize(deserializer)?;
+    let object = value.map(|value| strict(&value).map_err(D::Error::custom));
+    object.transpose()
+}
+
+/// Deserializes a list, which is none if it is null.
+fn or_empty<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// Deserializes a number; what is none of 32 bits is 0, which is no port.

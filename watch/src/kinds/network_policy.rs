@@ -19,8 +19,8 @@ use tweed_core::object::selector::LabelSelector;
 
 use super::metadata::Metadata;
 use super::network_policy_port::PolicyPort;
-use super::selector::Selector;
-use super::{list, lossy, only_keys, optional_text, text};
+use super::selector::{Selector, selector};
+use super::{bytes, list, lossy, only_keys, or_invalid, strict_object, text, texts};
 use crate::kind::{InvalidName, Kind};
 
 /// The used fields of a NetworkPolicy.
@@ -54,24 +54,32 @@ struct RuleFields {
     peers: Vec<PeerFields>,
 }
 
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct PeerFields {
     #[prost(message, optional, tag = "1")]
+    #[serde(deserialize_with = "selector")]
     pod_selector: Option<Selector>,
     #[prost(message, optional, tag = "2")]
+    #[serde(deserialize_with = "selector")]
     namespace_selector: Option<Selector>,
     #[prost(message, optional, tag = "3")]
+    #[serde(deserialize_with = "strict_object")]
     ip_block: Option<Block>,
     /// What JSON has in place of a peer.
     #[prost(bytes = "vec", tag = "10000")]
+    #[serde(skip)]
     invalid: Vec<u8>,
 }
 
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct Block {
     #[prost(bytes = "vec", tag = "1")]
+    #[serde(deserialize_with = "bytes")]
     cidr: Vec<u8>,
     #[prost(bytes = "vec", repeated, tag = "2")]
+    #[serde(deserialize_with = "texts")]
     except: Vec<Vec<u8>>,
 }
 
@@ -131,13 +139,13 @@ impl From<Value> for Spec {
         if !spec.is_object() {
             // Which pods it is for is not known: a selector that says so.
             return Self {
-                pod_selector: Some(Selector::invalid(&spec)),
+                pod_selector: Some(Selector::of_json(spec)),
                 ..Self::default()
             };
         }
         let selector = spec.get_mut("podSelector").map(Value::take);
         Self {
-            pod_selector: selector.map(Selector::from),
+            pod_selector: selector.filter(|one| !one.is_null()).map(Selector::of_json),
             ingress: (list(&mut spec, "ingress").map(|rule| RuleFields::of_json(rule, "from")))
                 .collect(),
             egress: (list(&mut spec, "egress").map(|rule| RuleFields::of_json(rule, "to")))
@@ -154,52 +162,24 @@ impl RuleFields {
         let Some(fields) = only_keys(rule.clone(), &["ports", peers]) else {
             return Self {
                 ports: Vec::new(),
-                peers: vec![PeerFields::invalid(&rule)],
+                peers: vec![PeerFields::invalid(rule.to_string().into_bytes())],
             };
         };
         let mut rule = Value::Object(fields);
         Self {
-            ports: list(&mut rule, "ports").map(PolicyPort::from).collect(),
-            peers: list(&mut rule, peers).map(PeerFields::from).collect(),
+            ports: list(&mut rule, "ports").map(PolicyPort::of_json).collect(),
+            peers: list(&mut rule, peers)
+                .map(|peer| or_invalid(peer, PeerFields::invalid))
+                .collect(),
         }
     }
 }
 
 impl PeerFields {
-    fn invalid(peer: &Value) -> Self {
+    fn invalid(invalid: Vec<u8>) -> Self {
         Self {
-            invalid: peer.to_string().into_bytes(),
+            invalid,
             ..Self::default()
-        }
-    }
-}
-
-impl From<Value> for PeerFields {
-    fn from(peer: Value) -> Self {
-        let known = ["podSelector", "namespaceSelector", "ipBlock"];
-        let Some(mut fields) = only_keys(peer.clone(), &known) else {
-            return Self::invalid(&peer);
-        };
-        let mut field = |name| fields.remove(name).filter(|value| !value.is_null());
-        let ip_block = match field("ipBlock").map(|block| only_keys(block, &["cidr", "except"])) {
-            Some(None) => return Self::invalid(&peer),
-            Some(Some(block)) => Some(Block::from(Value::Object(block))),
-            None => None,
-        };
-        Self {
-            pod_selector: field("podSelector").map(Selector::from),
-            namespace_selector: field("namespaceSelector").map(Selector::from),
-            ip_block,
-            invalid: Vec::new(),
-        }
-    }
-}
-
-impl From<Value> for Block {
-    fn from(mut block: Value) -> Self {
-        Self {
-            cidr: optional_text(&mut block, "cidr"),
-            except: list(&mut block, "except").map(text).collect(),
         }
     }
 }

@@ -4,16 +4,19 @@
 //! name, `"80"` as text among them, because a name has a letter; `endPort` without a
 //! number before it or below it.
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use tweed_core::object::network_policy::{Port, PortMatch};
 
-use super::{lossy, only_keys, optional_text};
+use super::{bytes, lossy, or_invalid, protocol};
 
 /// A `NetworkPolicyPort`.
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct PolicyPort {
     #[prost(bytes = "vec", tag = "1")]
+    #[serde(deserialize_with = "bytes")]
     protocol: Vec<u8>,
     #[prost(message, optional, tag = "2")]
     port: Option<IntOrString>,
@@ -21,11 +24,13 @@ pub(super) struct PolicyPort {
     end_port: Option<i32>,
     /// What JSON has in place of a port; the number is ours.
     #[prost(bytes = "vec", tag = "10000")]
+    #[serde(skip)]
     invalid: Vec<u8>,
 }
 
 /// A `util.intstr.IntOrString`.
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(from = "Json")]
 struct IntOrString {
     /// 0 for a number, 1 for a text.
     #[prost(int64, tag = "1")]
@@ -44,12 +49,17 @@ impl PolicyPort {
             false => PortMatch::Invalid(lossy(self.invalid)),
         };
         Port {
-            protocol: match self.protocol.is_empty() {
-                true => "TCP".to_owned(),
-                false => lossy(self.protocol),
-            },
+            protocol: protocol(self.protocol),
             port,
         }
+    }
+
+    /// The port in JSON.
+    pub fn of_json(value: Value) -> Self {
+        or_invalid(value, |invalid| Self {
+            invalid,
+            ..Self::default()
+        })
     }
 }
 
@@ -91,56 +101,26 @@ pub(super) fn is_port_name(name: &[u8]) -> bool {
         && !name.windows(2).any(|two| two == b"--")
 }
 
-impl From<Value> for PolicyPort {
-    fn from(port: Value) -> Self {
-        let invalid = |port: Value| Self {
-            invalid: port.to_string().into_bytes(),
-            ..Self::default()
-        };
-        let Some(fields) = only_keys(port.clone(), &["protocol", "port", "endPort"]) else {
-            return invalid(port);
-        };
-        let mut fields = Value::Object(fields);
-        let Ok(first) = fields.get("port").map_or(Ok(None), IntOrString::of_json) else {
-            return invalid(port);
-        };
-        let end_port = match fields.get("endPort") {
-            None | Some(Value::Null) => None,
-            Some(end) => match end.as_i64().and_then(|end| i32::try_from(end).ok()) {
-                Some(end) => Some(end),
-                None => return invalid(port),
-            },
-        };
-        Self {
-            protocol: optional_text(&mut fields, "protocol"),
-            port: first,
-            end_port,
-            invalid: Vec::new(),
-        }
-    }
+/// How JSON has it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Json {
+    Number(i32),
+    Text(String),
 }
 
-/// A value that is neither a number of 32 bits nor a text.
-struct NotIntOrString;
-
-impl IntOrString {
-    fn of_json(value: &Value) -> Result<Option<Self>, NotIntOrString> {
-        match value {
-            Value::Null => Ok(None),
-            Value::String(text) => Ok(Some(Self {
+impl From<Json> for IntOrString {
+    fn from(json: Json) -> Self {
+        match json {
+            Json::Number(number) => Self {
+                number,
+                ..Self::default()
+            },
+            Json::Text(text) => Self {
                 of: 1,
-                number: 0,
-                text: text.clone().into_bytes(),
-            })),
-            value => {
-                let number = value.as_i64().and_then(|number| i32::try_from(number).ok());
-                let number = number.ok_or(NotIntOrString)?;
-                Ok(Some(Self {
-                    of: 0,
-                    number,
-                    text: Vec::new(),
-                }))
-            }
+                text: text.into_bytes(),
+                ..Self::default()
+            },
         }
     }
 }

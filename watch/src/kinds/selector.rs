@@ -4,98 +4,89 @@
 //! it: it gets a requirement with an operator that is unknown, which says what is wrong
 //! and selects nothing.
 
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use tweed_core::object::selector::{LabelSelector, Operator, Requirement};
 
 use super::metadata::{Label, labels, labels_of};
-use super::{lossy, only_keys, text};
+use super::{lossy, or_empty, or_invalid, strict, text};
 
 /// A `meta/v1.LabelSelector`.
 #[derive(prost::Message, Deserialize)]
-#[serde(from = "Value")]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Selector {
     #[prost(message, repeated, tag = "1")]
+    #[serde(deserialize_with = "only_labels")]
     match_labels: Vec<Label>,
     #[prost(message, repeated, tag = "2")]
+    #[serde(deserialize_with = "only_expressions")]
     match_expressions: Vec<Expression>,
     /// What JSON has in place of a selector; the number is ours.
     #[prost(bytes = "vec", tag = "10000")]
+    #[serde(skip)]
     invalid: Vec<u8>,
 }
 
 /// A `meta/v1.LabelSelectorRequirement`.
-#[derive(prost::Message)]
+#[derive(prost::Message, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Expression {
     #[prost(bytes = "vec", tag = "1")]
+    #[serde(deserialize_with = "only_text")]
     key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
+    #[serde(deserialize_with = "only_text")]
     operator: Vec<u8>,
     #[prost(bytes = "vec", repeated, tag = "3")]
+    #[serde(default, deserialize_with = "only_texts")]
     values: Vec<Vec<u8>>,
 }
 
-impl From<Value> for Selector {
-    /// Null is the empty selector; who tells it from one looks first.
-    fn from(value: Value) -> Self {
-        if value.is_null() {
-            return Self::default();
-        }
-        Self::of_json(value.clone()).unwrap_or_else(|| Self::invalid(&value))
-    }
-}
-
 impl Selector {
-    /// A selector that selects nothing, because of this value in place of one.
-    pub fn invalid(value: &Value) -> Self {
-        Self {
-            invalid: value.to_string().into_bytes(),
+    /// The selector in JSON. One that cannot be understood selects nothing.
+    pub fn of_json(value: Value) -> Self {
+        or_invalid(value, |invalid| Self {
+            invalid,
             ..Self::default()
-        }
-    }
-
-    fn of_json(value: Value) -> Option<Self> {
-        let mut fields = only_keys(value, &["matchLabels", "matchExpressions"])?;
-        let match_labels = match take(&mut fields, "matchLabels") {
-            None => Vec::new(),
-            Some(value) => labels_of(value)?,
-        };
-        let match_expressions = match take(&mut fields, "matchExpressions") {
-            None => Vec::new(),
-            Some(Value::Array(entries)) => {
-                let entries = entries.into_iter().map(Expression::of_json);
-                entries.collect::<Option<_>>()?
-            }
-            Some(_) => return None,
-        };
-        Some(Self {
-            match_labels,
-            match_expressions,
-            invalid: Vec::new(),
         })
     }
 }
 
-impl Expression {
-    fn of_json(value: Value) -> Option<Self> {
-        let mut fields = only_keys(value, &["key", "operator", "values"])?;
-        let values = match take(&mut fields, "values") {
-            None => Vec::new(),
-            Some(Value::Array(values)) => values.into_iter().map(text).collect(),
-            Some(_) => return None,
-        };
-        Some(Self {
-            key: text(take(&mut fields, "key")?),
-            operator: text(take(&mut fields, "operator")?),
-            values,
-        })
-    }
+/// Deserializes a selector, which is none if it is null.
+pub(super) fn selector<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Selector>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.map(Selector::of_json))
 }
 
-/// The field of this name, if it is there and not null.
-fn take(fields: &mut Map<String, Value>, name: &str) -> Option<Value> {
-    fields.remove(name).filter(|value| !value.is_null())
+/// Deserializes labels, which are none if they are null.
+fn only_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Label>, D::Error> {
+    let labels = Option::deserialize(deserializer)?.map(labels_of);
+    let labels = labels.unwrap_or_else(|| Some(Vec::new()));
+    labels.ok_or_else(|| D::Error::custom("no labels"))
+}
+
+/// Deserializes expressions, which are none if they are null.
+fn only_expressions<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Expression>, D::Error> {
+    let values: Vec<Value> = or_empty(deserializer)?;
+    let expressions: Result<_, _> = values.iter().map(strict).collect();
+    expressions.map_err(D::Error::custom)
+}
+
+/// Deserializes text, which must not be missing.
+fn only_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    let value = Option::deserialize(deserializer)?.map(text);
+    value.ok_or_else(|| D::Error::custom("null"))
+}
+
+/// Deserializes a list of text, which is none if it is null.
+fn only_texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<u8>>, D::Error> {
+    let values: Vec<Value> = or_empty(deserializer)?;
+    Ok(values.into_iter().map(text).collect())
 }
 
 impl From<Selector> for LabelSelector {

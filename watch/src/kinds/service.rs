@@ -10,7 +10,7 @@ use tweed_core::object::service::{
 };
 
 use super::metadata::Metadata;
-use super::{bytes, lossy, number, object, objects, protocol, texts};
+use super::{bytes, list_or_first, lossy, number, object, objects, protocol, texts};
 use crate::kind::{InvalidName, Kind};
 
 /// The used fields of a Service.
@@ -153,7 +153,7 @@ impl Kind for Service {
                 true => "ClusterIP".to_owned(),
                 false => lossy(spec.kind),
             },
-            cluster_ips: cluster_ips(spec.cluster_ips, spec.cluster_ip),
+            cluster_ips: cluster_ips(list_or_first(spec.cluster_ips, vec![spec.cluster_ip])),
             external_ips: spec.external_ips.into_iter().map(lossy).collect(),
             load_balancer_ips: load_balancer.map(LoadBalancer::ips).unwrap_or_default(),
             source_ranges: spec.source_ranges.into_iter().map(lossy).collect(),
@@ -173,13 +173,10 @@ impl Spec {
     }
 }
 
-/// `clusterIP` is the first of `clusterIPs`, and alone with old servers.
-fn cluster_ips(mut all: Vec<Vec<u8>>, first: Vec<u8>) -> Vec<String> {
-    if all.is_empty() {
-        all.push(first);
-    }
-    all.retain(|one| !one.is_empty() && one != b"None");
-    all.into_iter().map(lossy).collect()
+/// A headless Service has none.
+fn cluster_ips(mut all: Vec<String>) -> Vec<String> {
+    all.retain(|one| one != "None");
+    all
 }
 
 impl LoadBalancer {

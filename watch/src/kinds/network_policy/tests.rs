@@ -144,6 +144,8 @@ fn a_peer_that_cannot_be_understood_is_never_as_good_as_absent() {
         json!({"podSelector": {}, "serviceSelector": {}}),
         json!({"podSelector": {}, "ipBlock": {"cidr": "10.0.0.0/8"}}),
         json!({"ipBlock": "10.0.0.0/8"}),
+        json!({"ipBlock": ["10.0.0.0/8", []]}),
+        json!([{}]),
         json!({"ipBlock": {"cidr": "10.0.0.0/8", "exept": ["10.1.0.0/16"]}}),
     ] {
         let found = peer(unknown.clone());
@@ -257,6 +259,8 @@ fn a_selector_that_cannot_be_understood_selects_nothing_and_says_so() {
         json!({"matchExpressions": [7]}),
         json!({"matchExpressions": [{"operator": "Exists"}]}),
         json!({"matchExpressions": [{"key": "app"}]}),
+        json!({"matchExpressions": [{"key": null, "operator": "DoesNotExist"}]}),
+        json!({"matchExpressions": [["app", "Exists", []]]}),
         json!({"matchExpressions": [{"key": "app", "operator": "Like", "values": ["w*"]}]}),
         json!({"matchExpressions": [{"key": "app", "operator": "In"}]}),
         json!({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": []}]}),
