@@ -8,6 +8,7 @@
 //! A law that does not hold is a panic.
 
 pub mod agent_socket;
+mod answer;
 pub mod flags;
 pub mod iptables_legacy;
 pub mod kept_nodes;

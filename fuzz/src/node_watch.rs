@@ -2,8 +2,8 @@
 //!
 //! Input: as of [`crate::node_list`].
 
+use crate::answer::Change;
 use tweed_core::object::node::Node;
-use tweed_watch::answer::Change;
 
 use crate::kinds::check_watch;
 use crate::nodes::{answer, runtime, same_in_every_encoding};

@@ -1,5 +1,6 @@
 //! Nodes, written in each encoding in which they may arrive.
 
+use crate::answer::{Answer, Page};
 use k8s_openapi::jiff::Timestamp;
 use prost::Message as _;
 use prost::bytes::Bytes;
@@ -7,7 +8,6 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tweed_core::object::node::Node;
 use tweed_watch::Kind;
-use tweed_watch::answer::{Answer, Page};
 
 /// Runs what waits for pieces that are all there.
 pub(crate) fn runtime() -> Runtime {

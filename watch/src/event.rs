@@ -9,9 +9,12 @@ use crate::kind::{InvalidObject, Kind, valid_name};
 
 /// An event of a watch, with the resource version that it leads to.
 #[derive(Debug)]
-pub(crate) enum WatchEvent<K> {
+pub enum WatchEvent<K> {
+    /// The object was added or changed.
     Apply(K, Option<String>),
+    /// The object of this key was deleted.
     Delete(ObjectKey, Option<String>),
+    /// No object has changed.
     Bookmark(Option<String>),
     /// The object cannot be decoded; the watch goes on.
     Invalid(InvalidObject, Option<String>),
@@ -22,9 +25,11 @@ pub(crate) enum WatchEvent<K> {
 /// The server's answer if a request fails (`meta/v1.Status`).
 #[derive(prost::Message, Deserialize)]
 #[serde(default)]
-pub(crate) struct Status {
+pub struct Status {
+    /// What is wrong.
     #[prost(string, tag = "3")]
     pub message: String,
+    /// The code of HTTP for it.
     #[prost(int32, tag = "6")]
     pub code: i32,
 }

@@ -77,11 +77,14 @@ impl InvalidName {
 
 /// Why an object of a list or a watch cannot be decoded.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum InvalidObject {
+pub enum InvalidObject {
+    /// In protobuf.
     #[error("it is no message: {0}")]
     Message(#[from] prost::DecodeError),
+    /// In JSON.
     #[error("it is no manifest: {0}")]
     Manifest(#[from] serde_json::Error),
+    /// It cannot be told from others.
     #[error("it {0}")]
     Name(#[from] InvalidName),
 }

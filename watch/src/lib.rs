@@ -12,7 +12,6 @@
 //! to `kinds`.
 
 mod absence;
-pub mod answer;
 pub mod client;
 mod event;
 mod file;
@@ -32,6 +31,15 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use tweed_core::object::Event;
+
+/// What reads an answer of an API server, for tests over bytes.
+#[doc(hidden)]
+pub mod reading {
+    pub use crate::client::Response;
+    pub use crate::event::WatchEvent;
+    pub use crate::list::{MAX_JSON_PAGE, read_page};
+    pub use crate::watcher::{AttemptError, next_event};
+}
 
 pub use file::{FileSource, manifests};
 pub use kind::{InvalidName, Kind};

@@ -19,7 +19,7 @@ use crate::{json, protobuf};
 /// held as a whole.
 const PAGE_SIZE: u32 = 250;
 /// Maximum size of a page of JSON, in bytes: 1 MiB for each of its objects.
-pub(crate) const MAX_JSON_PAGE: usize = 256 << 20;
+pub const MAX_JSON_PAGE: usize = 256 << 20;
 /// Maximum size of a whole list of JSON, in bytes, if the server gave up the pages.
 const MAX_JSON_LIST: usize = 1 << 30;
 
@@ -58,30 +58,15 @@ impl<K: Kind> Session<K> {
         self.events.send(Event::Init).await?;
         let mut pages = Pages::default();
         loop {
-            let Response {
-                url,
-                protobuf,
-                mut body,
-            } = response;
+            let (url, protobuf) = (response.url.clone(), response.protobuf);
             let events = self.events.clone();
-            let next = match protobuf {
-                true => {
-                    read_page(&events, &url, &mut body, |token| {
-                        self.next_page(&mut pages, token)
-                    })
-                    .await
-                }
-                false => {
-                    let max = match self.pages_expired {
-                        true => MAX_JSON_LIST,
-                        false => MAX_JSON_PAGE,
-                    };
-                    read_json_page(&events, &url, &mut body, max, |token| {
-                        self.next_page(&mut pages, token)
-                    })
-                    .await
-                }
+            let max = if self.pages_expired {
+                MAX_JSON_LIST
+            } else {
+                MAX_JSON_PAGE
             };
+            let next_page = |token| self.next_page(&mut pages, token);
+            let next = read_page(&events, response, max, next_page).await;
             let (version, next) = next.inspect_err(|error| {
                 if let AttemptError::Failed(failure) = error {
                     self.client.leave_for(&connection, failure);
@@ -180,10 +165,31 @@ impl<K: Kind> Session<K> {
     }
 }
 
-/// Sends the objects of a page in protobuf. Returns the version of the list, empty if
-/// the page does not name it, and what `next` makes of the token of the next page; it
-/// is called while the objects arrive.
-pub(crate) async fn read_page<K: Kind, N, F: Future<Output = Result<N, AttemptError>>>(
+/// Sends the objects of a page, which has at most `max` bytes if it is JSON. Returns the
+/// version of the list, empty if the page does not name it, and what `next` makes of the
+/// token of the next page; it is called while the objects arrive.
+///
+/// # Errors
+/// The page cannot be read, or that of `next`.
+pub async fn read_page<K: Kind, N, F: Future<Output = Result<N, AttemptError>>>(
+    events: &mpsc::Sender<Event<K>>,
+    response: Response,
+    max: usize,
+    next: impl FnOnce(String) -> F,
+) -> Result<(String, N), AttemptError> {
+    let Response {
+        url,
+        protobuf,
+        mut body,
+    } = response;
+    if protobuf {
+        read_protobuf_page(events, &url, &mut body, next).await
+    } else {
+        read_json_page(events, &url, &mut body, max, next).await
+    }
+}
+
+async fn read_protobuf_page<K: Kind, N, F: Future<Output = Result<N, AttemptError>>>(
     events: &mpsc::Sender<Event<K>>,
     url: &str,
     body: &mut Body,
@@ -203,8 +209,7 @@ pub(crate) async fn read_page<K: Kind, N, F: Future<Output = Result<N, AttemptEr
     Ok((metadata.resource_version, next))
 }
 
-/// As [`read_page`], for a page in JSON of at most `max` bytes.
-pub(crate) async fn read_json_page<K: Kind, N, F: Future<Output = Result<N, AttemptError>>>(
+async fn read_json_page<K: Kind, N, F: Future<Output = Result<N, AttemptError>>>(
     events: &mpsc::Sender<Event<K>>,
     url: &str,
     body: &mut Body,

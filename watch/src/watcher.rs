@@ -174,9 +174,10 @@ pub(crate) struct Session<K> {
 }
 
 /// Why an attempt ended.
-pub(crate) enum AttemptError {
+pub enum AttemptError {
     /// The receiver of the events is closed.
     Closed,
+    /// The server has not answered, or not as it should.
     Failed(Failure),
 }
 
@@ -352,7 +353,10 @@ impl<K: Kind> Session<K> {
 }
 
 /// The next event of a watch; `None` when the server has ended it.
-pub(crate) async fn next_event<K: Kind>(
+///
+/// # Errors
+/// It cannot be read.
+pub async fn next_event<K: Kind>(
     response: &mut Response,
 ) -> Result<Option<WatchEvent<K>>, Failure> {
     let Response {

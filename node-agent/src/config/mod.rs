@@ -16,7 +16,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use sha2::{Digest as _, Sha256};
 use tweed_core::family::Family;
 use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes, Mtu};
-use tweed_watch::client::Access;
+use tweed_watch::client::{Access, Server};
 
 pub use flags::Flags;
 pub(crate) use parse::{absolute, log_filter};
@@ -95,16 +95,13 @@ impl SourceConfig {
     /// # Errors
     /// Why it is not known which API server it is.
     pub async fn identity(&self) -> Result<SourceIdentity, String> {
-        let access = match self {
-            Self::File(path) => {
-                return Ok(SourceIdentity {
-                    name: path.display().to_string(),
-                    authorities: BTreeSet::new(),
-                });
-            }
-            Self::Kubernetes(access) => access,
+        let server = match self {
+            Self::File(path) => Server {
+                url: path.display().to_string(),
+                authorities: Vec::new(),
+            },
+            Self::Kubernetes(access) => access.server().await.map_err(|e| e.to_string())?,
         };
-        let server = access.server().await.map_err(|error| error.to_string())?;
         let digest = |certificate: &Vec<u8>| {
             let digest = Sha256::digest(certificate);
             digest.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -17,7 +17,7 @@ pub use state::Served;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{collections::BTreeSet, fs, net::IpAddr};
+use std::{collections::BTreeSet, fs, net::IpAddr, sync::Arc};
 
 use ipnetwork::IpNetwork;
 use serde::{Serialize, de::DeserializeOwned};
@@ -60,10 +60,7 @@ pub struct NodeNetwork {
 /// Writes the files, and keeps what they were made from.
 #[derive(Debug)]
 pub struct Publisher {
-    node_name: String,
-    conf_dir: PathBuf,
-    bin_dir: PathBuf,
-    run_dir: PathBuf,
+    config: Arc<Config>,
     /// How long an ADD waits until its pod is judged, if policies are enforced.
     policy_wait: Option<Duration>,
     boot_id: String,
@@ -89,12 +86,9 @@ impl Publisher {
     /// A publisher for the folders of `config`. Removes a `ready` file of another
     /// boot than `boot_id` (`/proc/sys/kernel/random/boot_id`).
     #[must_use]
-    pub fn new(config: &Config, boot_id: String) -> Self {
+    pub fn new(config: &Arc<Config>, boot_id: String) -> Self {
         let mut publisher = Self {
-            node_name: config.overlay.node_name.clone(),
-            conf_dir: config.cni_conf_dir.clone(),
-            bin_dir: config.cni_bin_dir.clone(),
-            run_dir: config.run_dir.clone(),
+            config: Arc::clone(config),
             policy_wait: Some(config.policy_wait).filter(|wait| config.policy && !wait.is_zero()),
             boot_id,
             plugins: Plugins::default(),
@@ -158,11 +152,13 @@ impl Publisher {
         let of_plugins = plugins.iter().filter_map(|(name, plugin)| match plugin {
             Plugin::Usable(_) => None,
             Plugin::Unusable { problem, .. } => Some(problem.clone()),
-            Plugin::Missing => problems::missing(&self.bin_dir.join(name), self.had_plugin),
+            Plugin::Missing => {
+                problems::missing(&self.config.cni_bin_dir.join(name), self.had_plugin)
+            }
         });
         let mut problems: Vec<Problem> = of_plugins.collect();
-        problems.extend(cni_configs::problems(&self.conf_dir, CONFLIST));
-        let notes = problems::of_loopback(&self.bin_dir);
+        problems.extend(cni_configs::problems(&self.config.cni_conf_dir, CONFLIST));
+        let notes = problems::of_loopback(&self.config.cni_bin_dir);
         board.set_notes(Reporter::Publish, notes.into_iter().collect());
         let late = self.waits_for_late(&plugins, Instant::now());
         let is_ready = || board.ready_but_for(Reporter::Publish) && late.is_none();
@@ -212,7 +208,7 @@ impl Publisher {
     /// Asks `tweed` and the plugins that may be chained after it.
     async fn ask_plugins(&mut self) -> Vec<(&'static str, Plugin)> {
         let names: Vec<_> = [TWEED].into_iter().chain(CHAINED).collect();
-        let paths = names.iter().map(|name| self.bin_dir.join(name));
+        let paths = names.iter().map(|name| self.config.cni_bin_dir.join(name));
         let plugins = self.plugins.ask(&paths.collect::<Vec<_>>()).await;
         names.into_iter().zip(plugins).collect()
     }
@@ -226,7 +222,8 @@ impl Publisher {
             network,
             policy_wait: self.policy_wait,
             ready_file: &self.ready_path(),
-            run_dir: (self.run_dir != Path::new(DEFAULT_RUN_DIR)).then_some(&self.run_dir),
+            run_dir: (self.config.run_dir != Path::new(DEFAULT_RUN_DIR))
+                .then_some(&self.config.run_dir),
             answers: &self.versions_of(plugins),
         };
         update(&self.conflist_path(), &conflist.file())
@@ -269,7 +266,7 @@ impl Publisher {
         })?;
         let since = *self.late_since.get_or_insert(now);
         let waits = now.saturating_duration_since(since) < self.late_limit;
-        waits.then(|| problems::waits_for(&self.bin_dir.join(name), self.late_limit))
+        waits.then(|| problems::waits_for(&self.config.cni_bin_dir.join(name), self.late_limit))
     }
 
     /// What the config says that is there; nothing if there is none, or another kind of file.
@@ -284,7 +281,7 @@ impl Publisher {
         if self.was_ready() {
             return Ok(Update::Unchanged);
         }
-        let ready = Ready::new(&self.node_name, &self.boot_id);
+        let ready = Ready::new(&self.config.overlay.node_name, &self.boot_id);
         update(&self.ready_path(), &ready)
     }
 
@@ -351,7 +348,7 @@ impl Publisher {
     fn write_state(&self, board: &StatusBoard) -> Result<Update, ReplaceError> {
         let status = board.status(Instant::now());
         let mut state = state::of_status(
-            &self.node_name,
+            &self.config.overlay.node_name,
             self.services,
             self.network.as_ref(),
             &status,
@@ -381,19 +378,19 @@ impl Publisher {
 
     /// As `agent.json` has it: a path need not be UTF-8.
     fn plugin_path(&self) -> String {
-        self.bin_dir.join(TWEED).display().to_string()
+        self.config.cni_bin_dir.join(TWEED).display().to_string()
     }
 
     fn state_path(&self) -> PathBuf {
-        self.run_dir.join(AGENT_STATE_FILE)
+        self.config.run_dir.join(AGENT_STATE_FILE)
     }
 
     fn conflist_path(&self) -> PathBuf {
-        self.conf_dir.join(CONFLIST)
+        self.config.cni_conf_dir.join(CONFLIST)
     }
 
     fn ready_path(&self) -> PathBuf {
-        self.run_dir.join(READY_FILE)
+        self.config.run_dir.join(READY_FILE)
     }
 }
 

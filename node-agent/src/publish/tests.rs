@@ -48,7 +48,7 @@ impl Node {
             .flat_map(|(flag, dir)| [flag.to_owned(), dir]);
         let flags = Flags::try_parse_from(line.into_iter().chain(folders)).unwrap();
         let config = flags.resolve(|| Ok("unused".to_owned())).unwrap();
-        Publisher::new(&config, boot_id.to_owned())
+        Publisher::new(&config.into(), boot_id.to_owned())
     }
 
     fn publish(&self, publisher: &mut Publisher, network: Option<&NodeNetwork>) {

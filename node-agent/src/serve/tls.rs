@@ -28,12 +28,6 @@ pub struct Identity {
     pub(super) certificate: rustls::pki_types::CertificateDer<'static>,
 }
 
-impl std::fmt::Debug for Identity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Identity")
-    }
-}
-
 impl Identity {
     /// A new key, and a certificate with the node's name.
     ///

@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use futures::stream;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt as _;
@@ -74,12 +75,12 @@ struct State {
 }
 
 /// A response of status 2xx whose body arrives.
-pub(crate) struct Response {
+pub struct Response {
     /// The server, for messages.
     pub url: String,
     /// Whether the body is protobuf; otherwise it is JSON.
     pub protobuf: bool,
-    pub body: Body,
+    pub(crate) body: Body,
 }
 
 impl ApiClient {
@@ -262,6 +263,16 @@ impl Connection {
 }
 
 impl Response {
+    /// A response without a server, whose body is all there.
+    pub fn of_pieces(protobuf: bool, pieces: Vec<Bytes>) -> Self {
+        let pieces = pieces.into_iter().map(Ok);
+        Self {
+            url: "the answer".to_owned(),
+            protobuf,
+            body: Body::new(stream::iter(pieces), ANSWER_TIMEOUT),
+        }
+    }
+
     /// The failure that a response with a status other than 2xx describes.
     async fn refusal(&mut self, status: StatusCode) -> Failure {
         let rest = tokio::time::timeout(ANSWER_TIMEOUT, self.body.rest(MAX_REFUSAL)).await;

@@ -33,6 +33,7 @@ pub fn requests(mirror: &Mirror, change: &Change) -> Sequence {
 
 fn request(mirror: &Mirror, change: &Change) -> Option<Request> {
     let name = |index: u32| mirror.link_name(index);
+    let link = |index: &u32| link::Change::of(*index, name(*index));
     Some(match change {
         Change::SetLink {
             index,
@@ -40,7 +41,7 @@ fn request(mirror: &Mirror, change: &Change) -> Option<Request> {
             mtu,
             mac,
         } => {
-            let mut request = link::Change::of(*index, name(*index));
+            let mut request = link(index);
             if let Some(mac) = mac {
                 request = request.mac(*mac);
             }
@@ -52,18 +53,10 @@ fn request(mirror: &Mirror, change: &Change) -> Option<Request> {
             }
             request.request()
         }
-        Change::SetLinkGroup { index, group } => link::Change::of(*index, name(*index))
-            .group(*group)
-            .request(),
-        Change::RenameLink { index, name: new } => {
-            link::Change::of(*index, name(*index)).rename(new).request()
-        }
-        Change::ReleaseLink { index } => link::Change::of(*index, name(*index))
-            .without_master()
-            .request(),
-        Change::GiveCarrier { index } => {
-            link::Change::of(*index, name(*index)).proto_up().request()
-        }
+        Change::SetLinkGroup { index, group } => link(index).group(*group).request(),
+        Change::RenameLink { index, name: new } => link(index).rename(new).request(),
+        Change::ReleaseLink { index } => link(index).without_master().request(),
+        Change::GiveCarrier { index } => link(index).proto_up().request(),
         Change::RemoveLink { index } => link::delete(*index, name(*index)),
         Change::AddAddress(key) => address::add(key.device, name(key.device), key.network),
         Change::RemoveAddress(key) => address::delete(key.device, name(key.device), key.network),

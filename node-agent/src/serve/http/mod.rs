@@ -38,7 +38,6 @@ pub struct Addresses {
 }
 
 /// What keeps the metrics from others: TLS, and the API server's word.
-#[derive(Debug)]
 pub struct Guard {
     /// What the listener shows of itself.
     pub identity: Identity,

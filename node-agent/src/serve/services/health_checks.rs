@@ -11,11 +11,11 @@
 //! from the Services alone: it is the same on every node and after a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use std::{fmt, io};
 
 use axum::Router;
 use axum::extract::State;
@@ -365,12 +365,6 @@ async fn answer(State(check): State<Arc<Check>>) -> Response {
     let headers = response.headers_mut();
     headers.insert(WEIGHT, HeaderValue::from(count));
     response
-}
-
-impl fmt::Debug for Servers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(&self.running).finish()
-    }
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@
 //! kernel is not what the cluster's Services are. `/livez` says only whether the agent
 //! does its work.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
-use std::{fmt, io};
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -68,12 +68,6 @@ pub struct Sources {
     pub eligible: Eligible,
     /// Whose port 10249 is.
     pub kube_proxy: watch::Receiver<KubeProxyRules>,
-}
-
-impl fmt::Debug for Sources {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sources").finish_non_exhaustive()
-    }
 }
 
 /// Serves on both addresses until `stop`. If it cannot listen on one of them, it

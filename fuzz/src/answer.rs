@@ -1,21 +1,13 @@
 //! An answer of an API server without the server: the watcher's own reading of a page
-//! and of a watch, over bytes. Tests use it.
+//! and of a watch, over bytes.
 
-use std::time::Duration;
-
-use futures::stream;
 use prost::bytes::Bytes;
 use tokio::sync::mpsc;
 use tweed_core::object::{Event, ObjectKey};
-
-use crate::client::{Response, body::Body};
-use crate::event::WatchEvent;
-use crate::kind::Kind;
-use crate::list::{MAX_JSON_PAGE, read_json_page, read_page};
-use crate::watcher::{AttemptError, next_event};
-
-/// Never reached: all pieces are there.
-const MAX_SILENCE: Duration = Duration::from_secs(60);
+use tweed_watch::Kind;
+use tweed_watch::reading::{
+    AttemptError, MAX_JSON_PAGE, Response, WatchEvent, next_event, read_page,
+};
 
 /// The body of an answer of status 200.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,18 +55,11 @@ impl Answer {
     /// # Errors
     /// Why it is none, as text.
     pub async fn page<K: Kind>(self) -> Result<Page<K>, String> {
-        let Response {
-            url,
-            protobuf,
-            mut body,
-        } = self.response();
+        let response = Response::of_pieces(self.protobuf, self.pieces);
         let (events, mut received) = mpsc::channel(1);
         let read = async move {
             let same = async |token: String| Ok(token);
-            match protobuf {
-                true => read_page(&events, &url, &mut body, same).await,
-                false => read_json_page(&events, &url, &mut body, MAX_JSON_PAGE, same).await,
-            }
+            read_page(&events, response, MAX_JSON_PAGE, same).await
         };
         let collect = async {
             let mut objects = Vec::new();
@@ -99,7 +84,7 @@ impl Answer {
 
     /// Reads a watch to its end.
     pub async fn watch<K: Kind>(self) -> Watched<K> {
-        let mut response = self.response();
+        let mut response = Response::of_pieces(self.protobuf, self.pieces);
         let mut watched = Watched {
             changes: Vec::new(),
             version: None,
@@ -126,15 +111,6 @@ impl Answer {
             };
             watched.changes.extend(change);
             watched.version = version.or(watched.version);
-        }
-    }
-
-    fn response(self) -> Response {
-        let pieces = self.pieces.into_iter().map(Ok);
-        Response {
-            url: "the answer".to_owned(),
-            protobuf: self.protobuf,
-            body: Body::new(stream::iter(pieces), MAX_SILENCE),
         }
     }
 }
