@@ -33,7 +33,6 @@ mod component;
 mod components;
 pub mod conntrack;
 mod drift;
-mod findings;
 pub mod firewalls;
 pub mod kernel;
 pub mod outcome;
@@ -62,7 +61,6 @@ use crate::serve::services::proxy_health::KubeProxyRules;
 use crate::serve::status::{Reporter, StatusBoard};
 use crate::{config::Config, publish, serve::metrics::Metrics, state::State};
 use announce::Announcer;
-use findings::{Findings, Known, Step};
 use firewalls::FirewallInspector;
 use kernel::{Kernel, mirror::MirrorPart, reconciler::OverlayReconciler, way};
 use outcome::{Outcome, Retry};
@@ -104,8 +102,8 @@ pub struct Reconcilers {
     sources_reported: bool,
     /// What is known to be written: the rest is drift.
     written: drift::Written,
-    /// What is wrong, as far as it was looked at.
-    known: Known,
+    /// What was wrong when a reconcile last came to its end.
+    known: Vec<Problem>,
 }
 
 /// What the files of an earlier run in this boot say.
@@ -194,7 +192,7 @@ impl Reconcilers {
             routing: RoutingInspector::default(),
             sources_reported: false,
             written: drift::Written::default(),
-            known: Known::default(),
+            known: Vec::new(),
             metrics,
         })
     }
@@ -239,15 +237,18 @@ impl Reconcilers {
         self.follow();
         self.state.judgements().take_up();
         let sent = self.kernel.changes_sent();
-        let mut findings = Findings::default();
-        let result = self.reconcile_each(due, &mut findings);
+        let mut outcome = Outcome::default();
+        let result = self.reconcile_each(due, &mut outcome);
         let complete = result.is_ok();
-        self.known.take(&mut findings, complete);
-        let mut outcome = findings.outcome;
-        let mut problems: Vec<Problem> = self.known.problems().cloned().collect();
-        if let Err(error) = result {
-            outcome.retry.resync = true;
-            problems.push(kernel_unreadable(&error));
+        let mut problems: Vec<Problem> = outcome.all_problems().cloned().collect();
+        match result {
+            Ok(()) => self.known.clone_from(&problems),
+            Err(error) => {
+                outcome.retry.resync = true;
+                problems.push(kernel_unreadable(&error));
+                // Nobody has looked at the rest, which is as it was as far as anybody knows.
+                problems.extend(self.known.iter().cloned());
+            }
         }
         let sent = self.kernel.changes_sent().saturating_sub(sent);
         self.metrics.kernel_changes.inc_by(sent);
@@ -273,30 +274,24 @@ impl Reconcilers {
     /// after the overlay, whose addresses are the sources of their routes. The
     /// table comes last: it may take the program `nft`, and what it protects is
     /// there already. Other firewalls and routing rules are nothing to wait for.
-    fn reconcile_each(&mut self, due: Due, found: &mut Findings) -> Result<(), Error> {
+    fn reconcile_each(&mut self, due: Due, found: &mut Outcome) -> Result<(), Error> {
         self.kernel.invalidate(due.mirror_parts());
         if due.poll {
             self.kernel.invalidate([MirrorPart::Links]);
         }
         self.kernel.observe()?;
         self.judge_added();
-        let stores = self.pods.read_stores(due.has(ResyncTarget::Pods));
-        found.add(Step::Stores, stores);
+        found.merge(self.pods.read_stores(due.has(ResyncTarget::Pods)));
         self.policy.judges_later = false;
         self.judge_added();
         self.plan()?;
-        let plan = Outcome {
-            problems: self.planner.problems().cloned().collect(),
-            ..Outcome::default()
-        };
-        found.add(Step::Plan, plan);
+        found.problems.extend(self.planner.problems().cloned());
         let network = self.planner.network().cloned();
         let network = network.as_deref();
 
         if let Some(network) = network {
             let sysctls = &self.sysctls;
-            let machine = sysctls.reconcile_machine(&mut self.kernel, network)?;
-            found.add(Step::Machine, machine);
+            found.merge(sysctls.reconcile_machine(&mut self.kernel, network)?);
             let kept = self.pods.route_keys();
             let (kernel, planner) = (&mut self.kernel, &self.planner);
             let mut overlay = self.overlay.reconcile(kernel, planner, network, kept)?;
@@ -308,35 +303,30 @@ impl Reconcilers {
                 let own = &network.own_addresses;
                 self.announcer.announce(kernel.mirror(), own, due.poll);
             }
-            found.add(Step::Overlay, overlay);
+            found.merge(overlay);
         }
         if self.limits_conntrack {
-            found.add(Step::Conntrack, self.sysctls.reconcile_conntrack());
+            found.merge(self.sysctls.reconcile_conntrack());
         }
         self.judge_added();
-        let pods = self.pods.reconcile(&mut self.kernel, &self.planner)?;
-        found.add(Step::Pods, pods);
+        found.merge(self.pods.reconcile(&mut self.kernel, &self.planner)?);
         let families = network.map(|network| network.desired.forwarding.clone());
         let families = families.unwrap_or_default();
         let of_pods = self.pods.sysctls(&self.kernel);
         let sysctls = &self.sysctls;
-        let links = sysctls.reconcile_links(&mut self.kernel, &families, of_pods);
-        found.add(Step::Links, links);
-        found.add(Step::Table, self.reconcile_tables(due));
+        found.merge(sysctls.reconcile_links(&mut self.kernel, &families, of_pods));
+        found.merge(self.reconcile_tables(due));
         if let Some(network) = network {
             let links = self.pods.links(&self.kernel);
             let (mirror, due) = (self.kernel.mirror(), due.has(ResyncTarget::ForeignRules));
-            let routing = self.routing.inspect(network, mirror, &links, due);
-            found.add(Step::Routing, routing);
+            found.merge(self.routing.inspect(network, mirror, &links, due));
         }
         let plan = network.map(|network| &network.desired);
         let (is_open, mirror) = (self.tables.is_open(), self.kernel.mirror());
-        let firewalls = self.firewalls.inspect(is_open, plan, mirror, due);
-        found.add(Step::Firewalls, firewalls);
+        found.merge(self.firewalls.inspect(is_open, plan, mirror, due));
         self.tables.pause_with(self.firewalls.membership());
         let serves = self.services.is_in_force();
-        let proxies = self.service_proxies.inspect(serves, due);
-        found.add(Step::ServiceProxies, proxies);
+        found.merge(self.service_proxies.inspect(serves, due));
         Ok(())
     }
 

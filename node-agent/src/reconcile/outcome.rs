@@ -97,6 +97,14 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Nothing was done, and this is wrong.
+    pub fn of(problems: Vec<Problem>) -> Self {
+        Self {
+            problems,
+            ..Self::default()
+        }
+    }
+
     /// Counts `count` writes that succeeded.
     pub fn wrote(&mut self, kind: ObjectKind, count: u64) {
         if count > 0 {

@@ -142,10 +142,7 @@ impl PolicyReconciler {
         match self.marker.set(index.planner.policy_kinds()) {
             Ok(true) => pods.read_stores(true),
             Ok(false) => Outcome::default(),
-            Err(problem) => Outcome {
-                problems: vec![problem],
-                ..Outcome::default()
-            },
+            Err(problem) => Outcome::of(vec![problem]),
         }
     }
 
@@ -332,10 +329,7 @@ impl Component for PolicyReconciler {
             })
         });
         let of_policies = index.planner.problems().iter().cloned();
-        Outcome {
-            problems: unreadable.chain(held).chain(of_policies).collect(),
-            ..Outcome::default()
-        }
+        Outcome::of(unreadable.chain(held).chain(of_policies).collect())
     }
 
     fn has_reported(&self, index: &PolicyIndex) -> bool {

@@ -57,10 +57,7 @@ impl RoutingInspector {
             };
             self.found = Some(asked.unwrap_or_else(unreadable));
         }
-        Outcome {
-            problems: self.found.clone().unwrap_or_default(),
-            ..Outcome::default()
-        }
+        Outcome::of(self.found.clone().unwrap_or_default())
     }
 }
 

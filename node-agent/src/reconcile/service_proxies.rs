@@ -61,10 +61,7 @@ impl ServiceProxyInspector {
             };
         }
         let problems = serves.then(|| self.problems.clone());
-        Outcome {
-            problems: problems.unwrap_or_default(),
-            ..Outcome::default()
-        }
+        Outcome::of(problems.unwrap_or_default())
     }
 }
 

@@ -369,10 +369,7 @@ impl Component for ServiceReconciler {
         let of_sources = of_sources.map(|problem| problem.with_effect(effect));
         let of_services = index.planner.notices().into_iter().map(problem);
         let of_conntrack = self.conntrack.report();
-        Outcome {
-            problems: of_sources.chain(of_services).chain(of_conntrack).collect(),
-            ..Outcome::default()
-        }
+        Outcome::of(of_sources.chain(of_services).chain(of_conntrack).collect())
     }
 
     fn has_reported(&self, index: &ServiceIndex) -> bool {

@@ -66,10 +66,7 @@ impl OverlayReconciler {
         if agreed.as_ref().map(|agreed| agreed.plan) == Some(current.plan) {
             let problems = kernel.foreign_problems(&network.desired, &current.kept);
             self.agreed = Some(current);
-            return Ok(Outcome {
-                problems,
-                ..Outcome::default()
-            });
+            return Ok(Outcome::of(problems));
         }
         let (outcome, settled) = match apply_delta(kernel, planner, network, agreed, &current)? {
             Some(outcome) => (outcome, true),

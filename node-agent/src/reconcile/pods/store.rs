@@ -137,10 +137,7 @@ impl NetworkStore {
         pod_mtus: &BTreeMap<u32, u32>,
         sources: &BTreeMap<Family, IpAddr>,
     ) -> Result<Outcome, Error> {
-        let mut outcome = Outcome {
-            problems: self.problems.clone(),
-            ..Outcome::default()
-        };
+        let mut outcome = Outcome::of(self.problems.clone());
         let mirror = kernel.mirror();
         let unreadable = self.unreadable.iter();
         let named = unreadable.map(|(link, problem)| unreadable_record(problem, mirror.link(link)));
