@@ -65,8 +65,10 @@ impl<K: Kind> Session<K> {
             } else {
                 MAX_JSON_PAGE
             };
-            let next_page = |token| self.next_page(&mut pages, token);
-            let next = read_page(&events, response, max, next_page).await;
+            let next = read_page(&events, response, max, |token| {
+                self.next_page(&mut pages, token)
+            });
+            let next = next.await;
             let (version, next) = next.inspect_err(|error| {
                 if let AttemptError::Failed(failure) = error {
                     self.client.leave_for(&connection, failure);

@@ -75,9 +75,9 @@ fn spawn_one<K: Kind + CountedObject + Input<Collection>>(
     let (state, metrics, stop) = (Arc::clone(state), metrics.clone(), stop.clone());
     let sync = Arc::clone(&metrics.service_sync);
     let apply = move |index: &mut ServiceIndex, event| {
-        let heard = Heard::of::<K>(&event);
+        let heard = Heard::of(&event);
         let changed = index.apply(&collection, event);
-        sync.heard(heard, changed, Instant::now());
+        sync.heard::<K>(heard, changed, Instant::now());
         changed
     };
     tasks.spawn(name, follow(source, state, metrics, stop, apply));

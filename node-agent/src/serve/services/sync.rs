@@ -72,26 +72,20 @@ pub enum Counted {
     Neither,
 }
 
-/// What an event is about.
+/// What an event says that is counted and measured: what it is about, and when that was
+/// changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum About {
+pub enum Heard {
+    /// A list.
     ListBegins,
     /// An object of a list.
-    Listed,
+    Listed(Option<SystemTime>),
+    /// The same list.
     ListEnds,
     /// An object that was changed or deleted.
-    Object,
+    Object(Option<SystemTime>),
     /// The source itself, such as that it cannot be read: nothing for the kernel.
     Source,
-}
-
-/// What an event says that is counted and measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heard {
-    counted: Counted,
-    about: About,
-    /// When the change took place.
-    triggered: Option<SystemTime>,
 }
 
 /// A kind of objects that Services are made of.
@@ -122,19 +116,13 @@ impl CountedObject for EndpointSlice {
 impl Heard {
     /// What an event says.
     pub fn of<T: CountedObject>(event: &Event<T>) -> Self {
-        Self {
-            counted: T::COUNTED,
-            about: match event {
-                Event::Init => About::ListBegins,
-                Event::InitApply(_) => About::Listed,
-                Event::InitDone => About::ListEnds,
-                Event::Apply(_) | Event::Delete(_) => About::Object,
-                Event::Absent(_) | Event::Lost(_) | Event::Restored => About::Source,
-            },
-            triggered: match event {
-                Event::InitApply(object) | Event::Apply(object) => object.triggered(),
-                _ => None,
-            },
+        match event {
+            Event::Init => Self::ListBegins,
+            Event::InitApply(object) => Self::Listed(object.triggered()),
+            Event::InitDone => Self::ListEnds,
+            Event::Apply(object) => Self::Object(object.triggered()),
+            Event::Delete(_) => Self::Object(None),
+            Event::Absent(_) | Event::Lost(_) | Event::Restored => Self::Source,
         }
     }
 }
@@ -177,38 +165,34 @@ impl ServiceSync {
         self.started
     }
 
-    /// An event was applied, and has changed something or not.
-    pub fn heard(&self, heard: Heard, changed: bool, now: Instant) {
-        let Heard {
-            counted,
-            about,
-            triggered,
-        } = heard;
-        if let Some(total) = self.total(counted)
-            && matches!(about, About::Listed | About::Object)
+    /// An event of objects of the kind `T` was applied, and has changed something or not.
+    pub fn heard<T: CountedObject>(&self, heard: Heard, changed: bool, now: Instant) {
+        let counters = self.counters(T::COUNTED);
+        if let Some((total, _)) = counters
+            && matches!(heard, Heard::Listed(_) | Heard::Object(_))
         {
             total.inc();
         }
         let mut inner = self.inner();
+        let of_endpoints = T::COUNTED == Counted::Endpoints;
         // What took place before the agent's start is no measure of the agent.
-        let triggered = triggered.filter(|at| *at > self.started);
-        let triggered: Vec<SystemTime> = match about {
-            About::Object => triggered.into_iter().collect(),
-            About::ListEnds if counted == Counted::Endpoints => mem::take(&mut inner.listed),
-            About::ListBegins if counted == Counted::Endpoints => {
+        let is_measured = |at: &SystemTime| *at > self.started;
+        let triggered: Vec<SystemTime> = match heard {
+            Heard::Object(at) => at.into_iter().filter(is_measured).collect(),
+            Heard::ListEnds if of_endpoints => mem::take(&mut inner.listed),
+            Heard::ListBegins if of_endpoints => {
                 inner.listed.clear();
                 return;
             }
-            About::Listed => {
+            Heard::Listed(at) => {
                 let newest = inner.newest;
-                inner
-                    .listed
-                    .extend(triggered.filter(|at| Some(*at) > newest));
+                let at = at.filter(is_measured).filter(|at| Some(*at) > newest);
+                inner.listed.extend(at);
                 inner.listed.truncate(MAX_TRIGGERS);
                 return;
             }
-            About::ListEnds => Vec::new(),
-            About::ListBegins | About::Source => return,
+            Heard::ListEnds => Vec::new(),
+            Heard::ListBegins | Heard::Source => return,
         };
         inner.newest = inner.newest.max(triggered.iter().max().copied());
         if !changed {
@@ -221,25 +205,25 @@ impl ServiceSync {
             .triggered
             .extend(triggered.into_iter().take(room));
         inner.pending.since.get_or_insert(now);
-        if let Some(pending) = self.pending(counted) {
+        if let Some((_, pending)) = counters {
             pending.inc();
         }
         let queued = &self.metrics.sync_proxy_rules_last_queued_timestamp_seconds;
         queued.set(seconds(SystemTime::now()));
     }
 
-    fn total(&self, counted: Counted) -> Option<&Counter> {
+    /// The number of events, and of those that are not planned.
+    fn counters(&self, counted: Counted) -> Option<(&Counter, &Gauge)> {
+        let metrics = &self.metrics;
         match counted {
-            Counted::Service => Some(&self.metrics.sync_proxy_rules_service_changes),
-            Counted::Endpoints => Some(&self.metrics.sync_proxy_rules_endpoint_changes),
-            Counted::Neither => None,
-        }
-    }
-
-    fn pending(&self, counted: Counted) -> Option<&Gauge> {
-        match counted {
-            Counted::Service => Some(&self.metrics.sync_proxy_rules_service_changes_pending),
-            Counted::Endpoints => Some(&self.metrics.sync_proxy_rules_endpoint_changes_pending),
+            Counted::Service => Some((
+                &metrics.sync_proxy_rules_service_changes,
+                &metrics.sync_proxy_rules_service_changes_pending,
+            )),
+            Counted::Endpoints => Some((
+                &metrics.sync_proxy_rules_endpoint_changes,
+                &metrics.sync_proxy_rules_endpoint_changes_pending,
+            )),
             Counted::Neither => None,
         }
     }

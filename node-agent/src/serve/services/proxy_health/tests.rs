@@ -103,14 +103,18 @@ fn an_api_server_that_lists_only_a_part_is_not_the_kernel_being_late() {
         server.sync.set_served(true);
         let long_ago = Instant::now() - Duration::from_secs(60);
         let change = Event::Apply(ServiceObject::default());
-        server.sync.heard(Heard::of(&change), true, long_ago);
+        server
+            .sync
+            .heard::<ServiceObject>(Heard::of(&change), true, long_ago);
         server.sync.held();
         assert_eq!(server.statuses().await, (200, 200));
         let metrics = get(server.metrics, "/metrics").await;
         let pending = "kubeproxy_sync_proxy_rules_service_changes_pending 1";
         assert!(metrics.lines().any(|one| one == pending), "{metrics}");
         // What is planned is to be written in time.
-        server.sync.heard(Heard::of(&change), true, long_ago);
+        server
+            .sync
+            .heard::<ServiceObject>(Heard::of(&change), true, long_ago);
         server.sync.planned();
         assert_eq!(server.statuses().await, (503, 503));
     });
@@ -122,7 +126,9 @@ fn a_change_that_is_not_written_for_a_minute_makes_both_fail() {
         server.write();
         let long_ago = Instant::now() - Duration::from_secs(60);
         let change = Event::Apply(ServiceObject::default());
-        server.sync.heard(Heard::of(&change), true, long_ago);
+        server
+            .sync
+            .heard::<ServiceObject>(Heard::of(&change), true, long_ago);
         assert_eq!(server.statuses().await, (503, 503));
         server.write();
         assert_eq!(server.statuses().await, (200, 200));

@@ -16,7 +16,7 @@ impl Agent {
     }
 
     fn hear<T: CountedObject>(&self, event: &Event<T>, changed: bool) {
-        self.sync.heard(Heard::of(event), changed, self.now);
+        self.sync.heard::<T>(Heard::of(event), changed, self.now);
     }
 
     fn write(&self) {
