@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use crate::agent_socket::{self, AgentSocket};
 use crate::config::Config;
 use crate::reconcile::{EarlierRun, Outlets, Progress, Reconcilers};
-use crate::serve::services::health_checks;
 use crate::serve::services::proxy_health::{self, KubeProxyRules};
+use crate::serve::{http, services::health_checks};
 use crate::sources::policy::PolicyWatches;
 use crate::sources::{MAX_EVENTS, Sources, count::SourceCount};
 use crate::tasks::{TaskEnded, Tasks};
@@ -244,7 +244,7 @@ fn serve_services(
     if config.once || config.services.is_none() {
         return;
     }
-    let addresses = proxy_health::Addresses {
+    let addresses = http::Addresses {
         health: config.services_health_addr,
         metrics: config.services_metrics_addr,
     };

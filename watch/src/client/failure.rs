@@ -3,6 +3,7 @@
 
 #![expect(missing_docs, reason = "each failure is documented by its message")]
 
+use std::iter::successors;
 use std::path::{Path, PathBuf};
 use std::{error::Error, fmt::Display, time::Duration};
 
@@ -243,28 +244,19 @@ impl Failure {
 /// The messages of an error and of its sources, without repetition.
 fn chain(error: &dyn Error) -> String {
     let mut messages: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let text = error.to_string();
+    for text in successors(Some(error), |error| error.source()).map(ToString::to_string) {
         // Many errors repeat the message of their source.
         if !messages.iter().any(|earlier| earlier.contains(&text)) {
             messages.push(text);
         }
-        next = error.source();
     }
     one_line(&messages.join(": "))
 }
 
 /// Whether an error or one of its sources is that the credentials cannot be had.
 fn is_of_credentials(error: &kube::Error) -> bool {
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if error.is::<AuthError>() {
-            return true;
-        }
-        next = error.source();
-    }
-    false
+    let error: &(dyn Error + 'static) = error;
+    successors(Some(error), |error| error.source()).any(|error| error.is::<AuthError>())
 }
 
 #[cfg(test)]

@@ -27,13 +27,13 @@ pub struct Sources {
     pub registries: Vec<Registry>,
 }
 
-/// Where the server listens.
+/// Where a server with two listeners listens.
 #[derive(Debug, Clone, Copy)]
 pub struct Addresses {
     /// For whoever collects metrics; others may reach it too.
     pub metrics: SocketAddr,
-    /// For the probes, with limits of its own: what is done to the other listener
-    /// never fails a probe.
+    /// For the probes or load balancers, with limits of its own: what is done to the other
+    /// listener never fails a probe.
     pub health: SocketAddr,
 }
 

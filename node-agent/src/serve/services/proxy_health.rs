@@ -25,21 +25,12 @@ use tweed_watch::client::timestamp;
 use super::sync::ServiceSync;
 use crate::serve::connections::{Service, limits};
 use crate::serve::exposition::Format;
-use crate::serve::http::{exposition, reporter};
+use crate::serve::http::{Addresses, exposition, reporter};
 use crate::serve::listener::{RETRY, listen};
 use crate::serve::status::StatusBoard;
 
 /// What `/proxyMode` says: kube-proxy's word for the kind of rules.
 const PROXY_MODE: &str = "nftables";
-
-/// Where the two servers listen.
-#[derive(Debug, Clone, Copy)]
-pub struct Addresses {
-    /// For load balancers.
-    pub health: SocketAddr,
-    /// For dashboards.
-    pub metrics: SocketAddr,
-}
 
 /// Whether the own Node is known and is not about to go.
 pub type Eligible = Box<dyn Fn() -> bool + Send + Sync>;
