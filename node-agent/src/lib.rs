@@ -38,4 +38,6 @@ pub mod sources;
 pub mod spread;
 pub mod state;
 pub mod tasks;
+#[cfg(test)]
+mod testing;
 pub mod why;

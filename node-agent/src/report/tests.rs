@@ -10,9 +10,9 @@ use super::condition::{self, Condition, SETTLED};
 use super::events::EventWrite;
 use super::problems::Subject;
 use super::*;
-use api::{Api, Held};
+use crate::testing::{Api, client};
+use api::Held;
 use tweed_core::problem::ProblemKind;
-use tweed_watch::client::Access;
 
 /// Longer than any step takes: a test that waits in vain fails.
 const STUCK: Duration = Duration::from_secs(60);
@@ -20,20 +20,6 @@ const STUCK: Duration = Duration::from_secs(60);
 const GET: &str = "GET /api/v1/nodes/n1";
 const PATCH: &str = "PATCH /api/v1/nodes/n1/status";
 const POST: &str = "POST /api/v1/namespaces/default/events";
-
-fn client(folder: &tempfile::TempDir, address: &str) -> ApiClient {
-    let kubeconfig = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "clusters": [{"name": "k", "cluster": {"server": format!("http://{address}")}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    });
-    let path = folder.path().join("kubeconfig");
-    std::fs::write(&path, kubeconfig.to_string()).unwrap();
-    ApiClient::new(Access::Kubeconfig(path))
-}
 
 /// A recorder and its board.
 struct Recording {

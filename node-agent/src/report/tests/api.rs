@@ -1,17 +1,11 @@
-//! A small API server: one Node's conditions, Events, and what was asked of it.
+//! What the API server of these tests holds: one Node's conditions, and Events.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
 
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::Method;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+
+use crate::testing::Answers;
 
 /// What the server holds.
 #[derive(Debug, Default)]
@@ -25,92 +19,7 @@ pub(super) struct Held {
     pub refuse_events_in: Option<(String, u16)>,
 }
 
-pub(super) struct Api {
-    pub address: SocketAddr,
-    held: Arc<Mutex<Held>>,
-    asked: watch::Receiver<Vec<String>>,
-    task: JoinHandle<()>,
-}
-
-#[derive(Clone)]
-struct Shared {
-    held: Arc<Mutex<Held>>,
-    ask: Arc<watch::Sender<Vec<String>>>,
-}
-
-impl Api {
-    pub(super) async fn start(held: Held) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        Self::on(listener, held)
-    }
-
-    pub(super) fn on(listener: TcpListener, held: Held) -> Self {
-        let address = listener.local_addr().unwrap();
-        let held = Arc::new(Mutex::new(held));
-        let (ask, asked) = watch::channel(Vec::new());
-        let shared = Shared {
-            held: Arc::clone(&held),
-            ask: Arc::new(ask),
-        };
-        let app = Router::new().fallback(serve).with_state(shared);
-        let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Self {
-            address,
-            held,
-            asked,
-            task,
-        }
-    }
-
-    pub(super) fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap()
-    }
-
-    /// The first `count` requests, once there are so many: method and path.
-    pub(super) async fn asked(&mut self, count: usize) -> Vec<String> {
-        let enough = self.asked.wait_for(|asked| asked.len() >= count);
-        let asked = tokio::time::timeout(super::STUCK, enough).await;
-        asked.expect("that many requests").unwrap()[..count].to_vec()
-    }
-
-    /// How many requests there were.
-    pub(super) fn count(&self) -> usize {
-        self.asked.borrow().len()
-    }
-}
-
-impl Drop for Api {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn serve(
-    State(shared): State<Shared>,
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Bytes,
-) -> (StatusCode, String) {
-    let kind = headers.get(header::CONTENT_TYPE);
-    let kind = kind.map_or("", |kind| kind.to_str().unwrap());
-    let answer = shared
-        .held
-        .lock()
-        .unwrap()
-        .answer(&method, uri.path(), kind, &body);
-    let answer = answer.unwrap_or_else(|code| {
-        let status = json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"});
-        (code, status)
-    });
-    // Last, so that a test that waits for it finds all of it done.
-    let asked = format!("{method} {}", uri.path());
-    shared.ask.send_modify(|all| all.push(asked));
-    let code = StatusCode::from_u16(answer.0).unwrap();
-    (code, answer.1.to_string())
-}
-
-impl Held {
+impl Answers for Held {
     fn answer(
         &mut self,
         method: &Method,

@@ -2,64 +2,47 @@
 
 use std::net::SocketAddr;
 
-use axum::body::Bytes;
-use axum::routing::{get, post};
+use axum::http::Method;
+use axum::routing::get;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
-use tweed_watch::client::Access;
 
 use super::*;
 use crate::serve::connections::{LIMITS, Service, serve};
 use crate::serve::tls::Identity;
+use crate::testing::{Answers, Api, client};
 
-/// What the API server was asked, as `spec` of each review.
-type Asked = Arc<Mutex<Vec<Value>>>;
-
-/// An API server that knows the tokens `reader` and `stranger`, or refuses all.
-struct Api {
-    asked: Asked,
-    refuse: Arc<Mutex<Option<StatusCode>>>,
-    address: SocketAddr,
-    task: JoinHandle<()>,
+/// What an API server holds that knows the tokens `reader` and `stranger`, or refuses all.
+#[derive(Default)]
+struct Reviews {
+    /// `spec` of each review.
+    asked: Vec<Value>,
+    refuse: Option<u16>,
 }
 
-impl Api {
-    async fn start() -> Self {
-        let asked = Asked::default();
-        let refuse: Arc<Mutex<Option<StatusCode>>> = Arc::default();
-        let reviews = |status: fn(&Value) -> Value| {
-            let (asked, refuse) = (Arc::clone(&asked), Arc::clone(&refuse));
-            post(async move |body: Bytes| {
-                let refused = *refuse.lock().unwrap();
-                if let Some(code) = refused {
-                    return (code, json!({ "message": "no" }).to_string());
-                }
-                let review: Value = serde_json::from_slice(&body).unwrap();
-                asked.lock().unwrap().push(review["spec"].clone());
-                let answer = json!({ "status": status(&review) });
-                (StatusCode::CREATED, answer.to_string())
-            })
-        };
-        let app = Router::new()
-            .route(TOKEN_REVIEWS, reviews(token_review))
-            .route(ACCESS_REVIEWS, reviews(access_review));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Self {
-            asked,
-            refuse,
-            address,
-            task,
+impl Answers for Reviews {
+    fn answer(
+        &mut self,
+        _: &Method,
+        path: &str,
+        _: &str,
+        body: &[u8],
+    ) -> Result<(u16, Value), u16> {
+        if let Some(code) = self.refuse {
+            return Err(code);
         }
-    }
-
-    fn count(&self) -> usize {
-        self.asked.lock().unwrap().len()
+        let review: Value = serde_json::from_slice(body).unwrap();
+        self.asked.push(review["spec"].clone());
+        let status = match path {
+            TOKEN_REVIEWS => token_review(&review),
+            ACCESS_REVIEWS => access_review(&review),
+            other => panic!("{other}"),
+        };
+        Ok((201, json!({ "status": status })))
     }
 }
 
@@ -95,26 +78,16 @@ struct Guarded {
 }
 
 impl Guarded {
-    async fn start(api: &Api) -> Self {
+    async fn start(api: &Api<Reviews>) -> Self {
         Self::start_with(api, FRESH).await
     }
 
     /// Takes an answer as it was for so long.
-    async fn start_with(api: &Api, fresh: Duration) -> Self {
+    async fn start_with(api: &Api<Reviews>, fresh: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let kubeconfig = json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "c",
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-            "clusters": [{"name": "k", "cluster": {"server": format!("http://{}", api.address)}}],
-            "users": [{"name": "u", "user": {"token": "t"}}],
-        });
-        let path = folder.path().join("kubeconfig");
-        std::fs::write(&path, kubeconfig.to_string()).unwrap();
         let board = Arc::new(StatusBoard::new(Instant::now()));
         board.report(Reporter::Pass, Vec::new(), Instant::now());
-        let client = ApiClient::new(Access::Kubeconfig(path));
+        let client = client(&folder, &api.address.to_string());
         let mut reviewer = Reviewer::new(client, Arc::clone(&board));
         reviewer.fresh = fresh;
         let reviewer = Arc::new(reviewer);
@@ -176,7 +149,7 @@ impl Drop for Guarded {
 
 #[tokio::test]
 async fn who_may_read_the_path_reads_it_and_is_asked_about_once() {
-    let api = Api::start().await;
+    let api = Api::start(Reviews::default()).await;
     let guarded = Guarded::start(&api).await;
     for _ in 0..2 {
         let answer = guarded.get_as("reader").await;
@@ -193,12 +166,12 @@ async fn who_may_read_the_path_reads_it_and_is_asked_about_once() {
             "nonResourceAttributes": { "path": "/metrics", "verb": "get" },
         }),
     ];
-    assert_eq!(*api.asked.lock().unwrap(), expected);
+    assert_eq!(api.held().asked, expected);
 }
 
 #[tokio::test]
 async fn everybody_else_is_refused() {
-    let api = Api::start().await;
+    let api = Api::start(Reviews::default()).await;
     let guarded = Guarded::start(&api).await;
     for (authorization, expected, asked) in [
         ("", "HTTP/1.1 401 ", 0),
@@ -216,7 +189,7 @@ async fn everybody_else_is_refused() {
 
 #[tokio::test]
 async fn without_tls_there_is_no_answer() {
-    let api = Api::start().await;
+    let api = Api::start(Reviews::default()).await;
     let guarded = Guarded::start(&api).await;
     let mut stream = TcpStream::connect(guarded.address).await.unwrap();
     let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer reader\r\n\r\n";
@@ -230,19 +203,19 @@ async fn without_tls_there_is_no_answer() {
 
 #[tokio::test]
 async fn without_an_api_server_only_who_was_allowed_lately_reads_on() {
-    let mut api = Api::start().await;
+    let mut api = Api::start(Reviews::default()).await;
     let guarded = Guarded::start_with(&api, Duration::ZERO).await;
     for token in ["reader", "stranger"] {
         guarded.get_as(token).await;
     }
-    *api.refuse.lock().unwrap() = Some(StatusCode::SERVICE_UNAVAILABLE);
+    api.held().refuse = Some(503);
     let silent = guarded.get_as("reader").await;
     assert!(silent.starts_with("HTTP/1.1 200 "), "{silent}");
     // The token may have been taken back: without the right to ask nobody knows.
-    *api.refuse.lock().unwrap() = Some(StatusCode::FORBIDDEN);
+    api.held().refuse = Some(403);
     let refused = guarded.get_as("reader").await;
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
-    *api.refuse.lock().unwrap() = None;
+    api.held().refuse = None;
     guarded.get_as("reader").await;
     api.task.abort();
     let _ = (&mut api.task).await;
@@ -260,13 +233,13 @@ async fn without_an_api_server_only_who_was_allowed_lately_reads_on() {
 
 #[tokio::test]
 async fn what_rbac_refuses_the_agent_is_reported_until_it_is_mended() {
-    let api = Api::start().await;
+    let api = Api::start(Reviews::default()).await;
     let guarded = Guarded::start(&api).await;
-    *api.refuse.lock().unwrap() = Some(StatusCode::FORBIDDEN);
+    api.held().refuse = Some(403);
     let answer = guarded.get_as("reader").await;
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     assert_eq!(guarded.problems(), ["metrics-auth"]);
-    *api.refuse.lock().unwrap() = None;
+    api.held().refuse = None;
     let answer = guarded.get_as("reader").await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert!(guarded.problems().is_empty());
@@ -275,7 +248,7 @@ async fn what_rbac_refuses_the_agent_is_reported_until_it_is_mended() {
 /// Whoever sends forged tokens keeps only others without a review waiting.
 #[tokio::test]
 async fn who_was_allowed_lately_does_not_wait_for_the_reviews_of_others() {
-    let api = Api::start().await;
+    let api = Api::start(Reviews::default()).await;
     let guarded = Guarded::start_with(&api, Duration::ZERO).await;
     guarded.get_as("reader").await;
     let asked = api.count();
@@ -291,7 +264,7 @@ async fn who_was_allowed_lately_does_not_wait_for_the_reviews_of_others() {
 /// With a right taken away it is over as soon as the API server is asked.
 #[tokio::test]
 async fn who_may_no_longer_read_is_refused_after_the_next_review() {
-    let api = Api::start().await;
+    let api = Api::start(Reviews::default()).await;
     let guarded = Guarded::start_with(&api, Duration::ZERO).await;
     let ask = key("stranger", "get", "/metrics");
     guarded.reviewer.allowed().set(ask, true, Instant::now());
