@@ -98,7 +98,10 @@ impl KeptNodes {
             Event::InitDone => None,
             Event::Apply(node) => Some(node.key()),
             Event::Delete(key) => Some(key.clone()),
-            _ => return drop(state.update(event)),
+            _ => {
+                state.update(event);
+                return;
+            }
         };
         let own = &self.config.overlay.node_name;
         let retry = self.failed && matches!(&event, Event::Apply(node) if node.name == *own);
