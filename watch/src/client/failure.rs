@@ -244,7 +244,7 @@ impl Failure {
 /// The messages of an error and of its sources, without repetition.
 fn chain(error: &dyn Error) -> String {
     let mut messages: Vec<String> = Vec::new();
-    for text in successors(Some(error), |error| error.source()).map(ToString::to_string) {
+    for text in successors(Some(error), |error| (*error).source()).map(ToString::to_string) {
         // Many errors repeat the message of their source.
         if !messages.iter().any(|earlier| earlier.contains(&text)) {
             messages.push(text);
@@ -256,7 +256,7 @@ fn chain(error: &dyn Error) -> String {
 /// Whether an error or one of its sources is that the credentials cannot be had.
 fn is_of_credentials(error: &kube::Error) -> bool {
     let error: &(dyn Error + 'static) = error;
-    successors(Some(error), |error| error.source()).any(|error| error.is::<AuthError>())
+    successors(Some(error), |error| (*error).source()).any(|error| error.is::<AuthError>())
 }
 
 #[cfg(test)]
