@@ -25,10 +25,10 @@
 //! - [`explain`] says where a flow goes and why, from the model; only how many endpoints the
 //!   rules use, and which group has them, comes from the table.
 //! - [`stale`] says which flows conntrack has to forget.
-//! - [`evaluator`] says the same as all of it in plain code, from the objects alone: the plan
-//!   is tested against it.
+//!
+//! The tests' `evaluator` says the same as all of it in plain code, from the objects alone: the
+//! plan is tested against it.
 
-pub mod evaluator;
 pub mod explain;
 mod model;
 pub mod planner;

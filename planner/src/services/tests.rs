@@ -1,4 +1,5 @@
 mod affinity;
+mod evaluator;
 mod explain;
 mod explained_flows;
 pub(super) mod fixture;

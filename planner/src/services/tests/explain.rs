@@ -9,7 +9,7 @@ use super::fixture::{
     service, slice, texts,
 };
 use crate::services::desired::MAX_SLOTS;
-use crate::services::evaluator::Cluster;
+use crate::services::tests::evaluator::Cluster;
 use crate::services::{ExplainError, OwnAddresses, Places};
 
 fn try_explain(cluster: &Cluster, asked: &Where) -> Result<String, ExplainError> {

@@ -11,7 +11,7 @@ use super::random::World;
 use crate::addresses::within;
 use crate::dice::Dice;
 use crate::services::desired::{Frontend, Scope};
-use crate::services::evaluator::{Flow, Verdict};
+use crate::services::tests::evaluator::{Flow, Verdict};
 use crate::services::explain::lookup::{self, Origin, Way, WithoutService, masqueraded_to, way};
 use crate::services::table::part::{endpoints, group, part};
 use crate::services::{OwnAddresses, Places, ServicePlanner};

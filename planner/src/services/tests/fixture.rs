@@ -11,7 +11,7 @@ use tweed_core::object::service::{Service, ServicePort};
 use tweed_core::object::{Event, Object};
 
 use super::walk::{check, walk};
-use crate::services::evaluator::{Cluster, Flow, Verdict};
+use crate::services::tests::evaluator::{Cluster, Flow, Verdict};
 use crate::services::{
     ExplainError, NodePortAddresses, Options, OwnAddresses, Places, PodNetworks, ServicePlanner,
     Step,

@@ -13,7 +13,7 @@ use super::fixture::{
 };
 use super::walk::walk;
 use crate::services::desired::{Frontend, HealthCheck, Tracked};
-use crate::services::evaluator::{Flow, Verdict};
+use crate::services::tests::evaluator::{Flow, Verdict};
 use crate::services::{Contest, Notice, ServicePlanner, Step, WithoutLocal};
 
 #[test]

@@ -10,7 +10,7 @@ use super::fixture::{
     slice, texts, verdict,
 };
 use super::walk::walk;
-use crate::services::evaluator::{Cluster, Verdict};
+use crate::services::tests::evaluator::{Cluster, Verdict};
 use crate::services::{Notice, Overlap, ServicePlanner, Step};
 
 fn cidr(name: &str, cidrs: &[&str]) -> ServiceCidr {

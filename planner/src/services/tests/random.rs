@@ -11,7 +11,7 @@ use tweed_core::object::{Event, Object};
 
 use super::fixture::{cluster, list, node, own_node, planner, texts};
 use crate::dice::Dice;
-use crate::services::evaluator::{Cluster, Flow};
+use crate::services::tests::evaluator::{Cluster, Flow};
 use crate::services::{PodNetworks, ServicePlanner};
 
 const SERVICES: [&str; 4] = ["a", "b", "c", "d"];

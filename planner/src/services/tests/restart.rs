@@ -13,7 +13,7 @@ use super::random::World;
 use super::walk::{check, without_numbers};
 use crate::dice::Dice;
 use crate::services::desired::{Desired, Endpoint, Group, Number, Part, affinity_key, both_scopes};
-use crate::services::evaluator::Cluster;
+use crate::services::tests::evaluator::Cluster;
 use crate::services::{KnownNumbers, KnownSlots, Notice, ServicePlanner, Step};
 
 /// A planner of the next run for these objects.

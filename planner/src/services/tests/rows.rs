@@ -13,7 +13,7 @@ use super::fixture::{
     planner, pods, send, service, slice, texts, verdict,
 };
 use super::walk::walk;
-use crate::services::evaluator::{Cluster, Flow, Verdict};
+use crate::services::tests::evaluator::{Cluster, Flow, Verdict};
 use crate::services::{Notice, Overlap, ServicePlanner, Step};
 
 fn planned(cluster: &Cluster) -> ServicePlanner {

@@ -20,7 +20,7 @@ use super::fixture::{
 use super::random::World;
 use crate::dice::Dice;
 use crate::services::desired::{Endpoint, Frontend, Number, Tracked};
-use crate::services::evaluator::{self, Cluster, Verdict};
+use crate::services::tests::evaluator::{self, Cluster, Verdict};
 use crate::services::stale::{Flow, FlowEffect, Former, Judge, PROTOCOL};
 use crate::services::{KnownNumbers, ServicePlanner, Step};
 

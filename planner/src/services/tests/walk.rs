@@ -11,7 +11,7 @@ use crate::services::desired::{
     Delta, Desired, Endpoint, Frontend, Frontends, Holds, MAX_SLOTS, Masquerade, NodePort, Number,
     Scope, Target, affinity_key,
 };
-use crate::services::evaluator::{Flow, Verdict};
+use crate::services::tests::evaluator::{Flow, Verdict};
 
 fn within(spans: &BTreeSet<Span>, ip: std::net::IpAddr) -> bool {
     spans.iter().any(|span| span.first <= ip && ip <= span.last)

@@ -6,7 +6,7 @@ use tweed_core::object::Event;
 
 use super::{FRONTENDS, at, balanced, dns, is_stale, judge, plan, service_cidr};
 use crate::services::KnownNumbers;
-use crate::services::evaluator::Cluster;
+use crate::services::tests::evaluator::Cluster;
 use crate::services::stale::{FlowEffect, Former, PROTOCOL};
 use crate::services::tests::fixture::{balancer, cluster, planner, service};
 

@@ -12,9 +12,8 @@ use tweed_core::object::node::Node;
 use tweed_core::object::service::{Service, ServicePort};
 use tweed_core::object::service_cidr::ServiceCidr;
 
-use super::model::options::Options;
-use super::model::surroundings::PodNetworks;
-use super::table::desired::Endpoint;
+use crate::services::desired::Endpoint;
+use crate::services::{Options, PodNetworks};
 
 /// All objects, as the Node that [`Options::node_name`] names sees them.
 #[derive(Debug, Clone, PartialEq, Eq)]
