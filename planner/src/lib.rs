@@ -23,6 +23,9 @@ mod addresses;
 pub mod config;
 #[cfg(test)]
 mod dice;
+// Tests here and beside this crate have files in common.
+#[cfg(test)]
+extern crate self as tweed_planner;
 #[cfg(test)]
 mod fixture;
 mod numbers;

@@ -4,7 +4,6 @@
 //! It answers people who ask why a packet passes or not, and the compiled plan is tested
 //! against it. So it shares nothing with the compiler but the objects.
 
-mod cluster;
 mod matching;
 
 use std::collections::BTreeSet;
@@ -14,9 +13,6 @@ use tweed_core::object::network_policy::NetworkPolicy;
 use tweed_core::object::node_labels::NodeLabels;
 use tweed_core::object::pod::NamedPort;
 use tweed_core::object::selector::Labels;
-
-pub use cluster::Cluster;
-pub use tweed_component::explain::End as Endpoint;
 
 use super::model::end_addresses::EndAddresses;
 use super::model::local::PolicyKey;
@@ -127,26 +123,6 @@ pub struct Explanation {
     pub egress: Judgement,
     /// At its destination.
     pub ingress: Judgement,
-}
-
-impl Explanation {
-    /// Whether the packet passes.
-    #[must_use]
-    pub fn verdict(&self) -> Verdict {
-        match (self.egress.verdict, self.ingress.verdict) {
-            (Verdict::Allowed, Verdict::Allowed) => Verdict::Allowed,
-            _ => Verdict::Denied,
-        }
-    }
-}
-
-/// Judges a packet at both ends.
-#[must_use]
-pub fn evaluate(policies: &Policies<'_>, packet: &Packet) -> Explanation {
-    Explanation {
-        egress: judge(policies, packet, Direction::Out),
-        ingress: judge(policies, packet, Direction::In),
-    }
 }
 
 impl Judgement {

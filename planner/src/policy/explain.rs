@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use tweed_component::explain::{Step, Why, listed, protocol_name};
+use tweed_component::explain::{End, Step, Why, listed, protocol_name};
 
-use super::evaluate::{Decision, Endpoint, Judgement, Verdict};
+use super::evaluate::{Decision, Judgement, Verdict};
 use super::flow::ExplainError;
 use super::model::local::PolicyKey;
 use super::planner::PolicyPlanner;
@@ -76,7 +76,7 @@ impl PolicyPlanner {
         for from in self.index.addresses(&asked.from)? {
             let same = |to: &&IpAddr| to.is_ipv4() == from.is_ipv4();
             if let Some(to) = destinations.iter().find(same) {
-                let (flow, both) = self.flow(asked, from, *to)?;
+                let (flow, both) = self.flow(asked, from, *to);
                 is_to_itself |= from == *to && both.iter().all(|side| side.passes.is_some());
                 steps.push(flow);
                 steps.extend(both.iter().flat_map(|side| side.steps.iter().cloned()));
@@ -95,15 +95,9 @@ impl PolicyPlanner {
     }
 
     /// What both ends' policies say of a flow between two addresses.
-    fn flow(
-        &self,
-        asked: &Why,
-        from: IpAddr,
-        to: IpAddr,
-    ) -> Result<(Step, [Side; 2]), ExplainError> {
+    fn flow(&self, asked: &Why, from: IpAddr, to: IpAddr) -> (Step, [Side; 2]) {
         let service = (asked.protocol, asked.port.unwrap_or(0));
-        let ends = (Endpoint::Address(from), Endpoint::Address(to));
-        let said = self.evaluate(&ends.0, &ends.1, service.0, service.1)?;
+        let said = self.evaluate(from, to, service.0, service.1);
         let sides = [
             self.side((from, to), Direction::Out, &said.egress, service),
             self.side((to, from), Direction::In, &said.ingress, service),
@@ -116,7 +110,7 @@ impl PolicyPlanner {
         } else {
             "is allowed"
         };
-        Ok((Step::new(format!("{from} → {to} {verdict}")), sides))
+        (Step::new(format!("{from} → {to} {verdict}")), sides)
     }
 
     fn side(
@@ -195,8 +189,8 @@ impl PolicyPlanner {
     }
 
     /// What else to know of an end.
-    fn about_end(&self, end: &Endpoint) -> Option<String> {
-        if let Endpoint::Pod { namespace, name } = end
+    fn about_end(&self, end: &End) -> Option<String> {
+        if let End::Pod { namespace, name } = end
             && self.index.pods.get(namespace, name)?.host_network
         {
             return Some(format!(
@@ -246,27 +240,24 @@ impl PolicyPlanner {
         direction: Option<Direction>,
     ) -> Dropped {
         let unknown = |rule| ("unknown".to_owned(), rule);
-        let ends = (Endpoint::Address(from), Endpoint::Address(to));
         let (policy, rule) = match direction {
             None => {
                 let rule = "the pod has not been judged yet, so it is isolated";
                 ("none".to_owned(), rule.to_owned())
             }
             Some(_) if !self.knows_policies() || self.holds_all() => unknown(self.rules_before()),
-            Some(direction) => match self.evaluate(&ends.0, &ends.1, protocol, port) {
-                Ok(said) => {
-                    let (judgement, local, other) = match direction {
-                        Direction::Out => (said.egress, from, to),
-                        Direction::In => (said.ingress, to, from),
-                    };
-                    // What is in force then are the rules before, not those of now.
-                    match self.waiting_about(local, direction, other).as_slice() {
-                        [] => denied(&judgement),
-                        held => unknown(waiting(held)),
-                    }
+            Some(direction) => {
+                let said = self.evaluate(from, to, protocol, port);
+                let (judgement, local, other) = match direction {
+                    Direction::Out => (said.egress, from, to),
+                    Direction::In => (said.ingress, to, from),
+                };
+                // What is in force then are the rules before, not those of now.
+                match self.waiting_about(local, direction, other).as_slice() {
+                    [] => denied(&judgement),
+                    held => unknown(waiting(held)),
                 }
-                Err(error) => unknown(error.to_string()),
-            },
+            }
         };
         Dropped {
             from: self.name(from),

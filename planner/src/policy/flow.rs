@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use tweed_component::explain::End;
 use tweed_core::attachment::PodName;
 use tweed_core::object::ObjectKey;
 
 use super::evaluate::{
-    Decision, Endpoint, Explanation, Judgement, Packet, Party, PodParty, Policies, Verdict, judge,
+    Decision, Explanation, Judgement, Packet, Party, PodParty, Policies, Verdict, judge,
 };
 use super::model::end_addresses::EndAddresses;
 use super::model::index::Index;
@@ -28,10 +29,10 @@ pub enum ExplainError {
     NotPlanned(String),
     /// The pod is not known here.
     #[error("pod {0} is not known on this node: it may not exist, or no policy here needs it")]
-    UnknownPod(Endpoint),
+    UnknownPod(End),
     /// The pod has no address.
     #[error("pod {0} has no address yet")]
-    NoAddress(Endpoint),
+    NoAddress(End),
     /// What the pod's status says is not believed.
     #[error(
         "pod {pod} has no address that counts: {address} is not in the pod CIDRs of its node \
@@ -39,7 +40,7 @@ pub enum ExplainError {
     )]
     NotItsAddress {
         /// The pod.
-        pod: Endpoint,
+        pod: End,
         /// The first address in its status.
         address: IpAddr,
         /// `spec.nodeName`.
@@ -47,7 +48,7 @@ pub enum ExplainError {
     },
     /// The pod has succeeded or failed: its address may be another pod's.
     #[error("pod {0} has ended: no policy sees it any more")]
-    Ended(Endpoint),
+    Ended(End),
     /// One end has IPv4 only and the other one IPv6 only.
     #[error("the ends have no address family in common")]
     NoCommonFamily,
@@ -56,28 +57,12 @@ pub enum ExplainError {
 impl PolicyPlanner {
     /// What the policies say of a packet at both ends, as far as this node knows the
     /// pods.
-    ///
-    /// # Errors
-    ///
-    /// If an end has no known address.
-    pub fn evaluate(
-        &self,
-        from: &Endpoint,
-        to: &Endpoint,
-        protocol: u8,
-        port: u16,
-    ) -> Result<Explanation, ExplainError> {
+    #[must_use]
+    pub fn evaluate(&self, from: IpAddr, to: IpAddr, protocol: u8, port: u16) -> Explanation {
         let index = &self.index;
-        let (sources, destinations) = (index.addresses(from)?, index.addresses(to)?);
-        let pairs = sources.iter().flat_map(|source| {
-            let all = destinations.iter();
-            all.map(move |destination| (*source, *destination))
-        });
-        let common = { pairs }.find(|(a, b)| a.is_ipv4() == b.is_ipv4());
-        let (source, destination) = common.ok_or(ExplainError::NoCommonFamily)?;
         let packet = Packet {
-            from: index.party(source),
-            to: index.party(destination),
+            from: index.party(from),
+            to: index.party(to),
             protocol,
             port,
         };
@@ -88,18 +73,16 @@ impl PolicyPlanner {
             cluster: cluster.collect(),
             without_networks: self.model.without_networks(),
         };
-        let at = |address, direction| match index.fixed(address, source, direction) {
+        let at = |address, direction| match index.fixed(address, from, direction) {
             Some(judgement) => judgement,
             None => judge(&policies, &packet, direction),
         };
-        Ok(Explanation {
-            egress: at(source, Direction::Out),
-            ingress: at(destination, Direction::In),
-        })
+        Explanation {
+            egress: at(from, Direction::Out),
+            ingress: at(to, Direction::In),
+        }
     }
-}
 
-impl PolicyPlanner {
     /// What is not known of the pod of a local address, so that it is isolated: a
     /// sentence. None if it can be judged, or if no pod has the address.
     #[must_use]
@@ -154,10 +137,10 @@ impl Index {
     }
 
     /// The addresses of an end.
-    pub(super) fn addresses(&self, end: &Endpoint) -> Result<Vec<IpAddr>, ExplainError> {
+    pub(super) fn addresses(&self, end: &End) -> Result<Vec<IpAddr>, ExplainError> {
         let (namespace, name) = match end {
-            Endpoint::Address(address) => return Ok(vec![*address]),
-            Endpoint::Pod { namespace, name } => (namespace, name),
+            End::Address(address) => return Ok(vec![*address]),
+            End::Pod { namespace, name } => (namespace, name),
         };
         let is_it = |pod: &LocalPod| pod.name.namespace == *namespace && pod.name.name == *name;
         let local = self.local.iter().flat_map(|local| &local.pods);

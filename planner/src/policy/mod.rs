@@ -25,7 +25,6 @@ pub mod planner;
 mod table;
 mod who;
 
-pub use evaluate::{Endpoint, Explanation};
 pub use flow::ExplainError;
 pub use model::end_addresses::EndAddresses;
 pub use model::index::PolicyKinds;

@@ -1,5 +1,7 @@
 mod addresses;
 mod cases;
+#[path = "../../tests/reference/cluster.rs"]
+mod cluster;
 mod cves;
 mod edits;
 mod fixture;

@@ -18,8 +18,7 @@ use tweed_core::object::node::{Node, NodeAddress};
 use tweed_core::object::pod::{NamedPort, Pod};
 use tweed_core::object::selector::Labels;
 
-use tweed_planner::policy::evaluate::Cluster;
-
+use super::cluster::Cluster;
 use super::manifest;
 use super::policies::{cluster_network_policy, network_policy};
 

@@ -1,6 +1,8 @@
-//! A whole cluster as plain objects, for questions about packets between its ends.
+//! A whole cluster as plain objects, for questions about packets between its ends. The unit
+//! tests use this file too.
 
 use std::collections::BTreeSet;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -10,11 +12,17 @@ use tweed_core::object::network_policy::NetworkPolicy;
 use tweed_core::object::node::Node;
 use tweed_core::object::pod::Pod;
 use tweed_core::object::selector::Labels;
+use tweed_planner::policy::EndAddresses;
+use tweed_planner::policy::evaluate::{Explanation, Packet, Party, PodParty, Policies, judge};
+use tweed_planner::policy::verdicts::Direction;
 
-use crate::policy::model::end_addresses::EndAddresses;
-use crate::policy::model::uid::Uid;
-
-use super::{Explanation, Packet, Party, PodParty, Policies, evaluate};
+/// Judges a packet at both ends.
+pub fn evaluate(policies: &Policies<'_>, packet: &Packet) -> Explanation {
+    Explanation {
+        egress: judge(policies, packet, Direction::Out),
+        ingress: judge(policies, packet, Direction::In),
+    }
+}
 
 /// The objects of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,7 +41,6 @@ pub struct Cluster {
 
 impl Cluster {
     /// The policies.
-    #[must_use]
     pub fn policies(&self) -> Policies<'_> {
         Policies {
             network: self.network_policies.iter().collect(),
@@ -43,7 +50,6 @@ impl Cluster {
     }
 
     /// Judges a packet between two addresses.
-    #[must_use]
     pub fn evaluate(&self, from: IpAddr, to: IpAddr, protocol: u8, port: u16) -> Explanation {
         let packet = Packet {
             from: self.party(from),
@@ -55,7 +61,6 @@ impl Cluster {
     }
 
     /// What an address is.
-    #[must_use]
     pub fn party(&self, address: IpAddr) -> Party {
         let has = |pod: &&Pod| {
             let mut addresses = pod.addresses.iter();
@@ -65,7 +70,9 @@ impl Cluster {
                 && self.may_have(pod, address)
         };
         let age = |pod: &&Pod| {
-            let uid = pod.kubelet_uid().map(Uid::of);
+            // Of those of one second the planner takes the highest hash.
+            let hasher = BuildHasherDefault::<DefaultHasher>::default();
+            let uid = pod.kubelet_uid().map(|uid| hasher.hash_one(uid));
             (pod.created, uid, pod.namespace.clone(), pod.name.clone())
         };
         let youngest = self.pods.iter().filter(has).max_by_key(age);

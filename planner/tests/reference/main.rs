@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod case;
 #[cfg(test)]
+mod cluster;
+#[cfg(test)]
 mod judge;
 #[cfg(test)]
 mod manifest;

@@ -1,4 +1,4 @@
-use tweed_component::explain::{End, text};
+use tweed_component::explain::text;
 use tweed_core::attachment::PodName;
 use tweed_core::object::cluster_network_policy::{self, ClusterNetworkPolicy, Subject};
 use tweed_core::object::network_policy::{NetworkPolicy, Peer, Port, PortMatch, Rule};

@@ -1,6 +1,7 @@
 //! Which pod has an address: a kubelet, which writes the status of its node's pods, gives and
 //! takes no rights of pods of other nodes.
 
+use tweed_component::explain::{End, Why};
 use tweed_core::attachment::PodName;
 use tweed_core::object::pod::Pod;
 use tweed_core::object::{Event, Object as _};
@@ -8,7 +9,6 @@ use tweed_core::object::{Event, Object as _};
 use super::fixture::*;
 use super::world::World;
 use crate::fixture::NodeFixture as _;
-use crate::policy::evaluate::Endpoint;
 use crate::policy::flow::ExplainError;
 use crate::policy::model::pods::PodScope;
 use crate::policy::who::Who;
@@ -165,13 +165,17 @@ fn a_question_about_a_pod_with_the_address_of_another_one_says_so() {
     let mut world = clients_only();
     let takes = pod("takes", "third", "10.0.1.2", &[("app", "db")]);
     tell(&mut world, takes);
-    let named = |name: &str| Endpoint::Pod {
+    let named = |name: &str| End::Pod {
         namespace: "a".into(),
         name: name.into(),
     };
     let asked = |name| {
-        let (from, to) = (named(name), named("web"));
-        world.planner.evaluate(&from, &to, TCP, 80)
+        world.planner.explain(&Why {
+            from: named(name),
+            to: named("web"),
+            protocol: TCP,
+            port: Some(80),
+        })
     };
     assert!(asked("client").is_ok());
     let error = asked("takes").unwrap_err();

@@ -8,11 +8,11 @@ use tweed_core::object::network_policy::{NetworkPolicy, Peer, PortMatch, Rule};
 use tweed_core::object::pod::Pod;
 use tweed_core::object::selector::LabelSelector;
 
+use super::cluster::Cluster;
 use super::fixture::{address, delta, node, pod, selector, tcp};
 use super::walk::{Flow, passes};
 use super::world::World;
 use crate::policy::desired::Delta;
-use crate::policy::evaluate::Cluster;
 use crate::policy::planner::{PolicyPlanner, Step};
 use crate::policy::verdicts::Direction;
 use crate::policy::{LocalPods, PodScope};

@@ -9,10 +9,10 @@ use tweed_core::object::node::{Node, NodeAddress};
 use tweed_core::object::pod::Pod;
 use tweed_core::object::selector::LabelSelector;
 
+use super::cluster::Cluster;
 use super::walk::{Flow, passes};
 use super::world::{World, labels};
 use crate::policy::desired::Delta;
-use crate::policy::evaluate::Cluster;
 use crate::policy::model::local::LocalPods;
 use crate::policy::planner::{PolicyPlanner, Step};
 use crate::policy::verdicts::Direction;

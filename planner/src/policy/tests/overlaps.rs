@@ -11,7 +11,7 @@ use tweed_core::problem::ProblemKind;
 use super::fixture::{TCP, address, allow, block, pod, pods, reaches, records, tcp, world};
 use super::world::World;
 use crate::policy::desired::Desired;
-use crate::policy::evaluate::{Decision, Endpoint};
+use crate::policy::evaluate::Decision;
 use crate::policy::model::pods::PodScope;
 use crate::policy::planner::Step;
 
@@ -72,8 +72,7 @@ fn the_elements_of_one_policy_do_not_grow_with_the_square_of_its_rules() {
     assert!(reaches(&world, "10.0.1.2", 1024) && !reaches(&world, "10.0.1.2", 1025));
     assert!(reaches(&world, "203.0.113.7", 1025));
     let (from, to) = (address("198.51.100.1"), address("10.0.0.2"));
-    let (from, to) = (Endpoint::Address(from), Endpoint::Address(to));
-    let why = world.planner.evaluate(&from, &to, TCP, 1024).unwrap();
+    let why = world.planner.evaluate(from, to, TCP, 1024);
     assert!(matches!(why.ingress.decision, Decision::NoneAllows(_)));
 
     // As soon as it is small enough its networks count again.

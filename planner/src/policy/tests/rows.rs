@@ -11,7 +11,7 @@ use tweed_core::problem::ProblemKind;
 
 use super::world::{World, labels};
 use crate::policy::Step;
-use crate::policy::evaluate::{Decision, Endpoint, Verdict};
+use crate::policy::evaluate::{Decision, Verdict};
 use crate::policy::model::local::{LocalPod, LocalPods};
 use crate::policy::model::pods::PodScope;
 use crate::policy::planner::PolicyPlanner;
@@ -286,16 +286,10 @@ fn a_pod_to_itself_is_judged_by_cluster_policies_only() {
 fn a_pod_that_is_not_known_yet_is_isolated_and_why_says_so() {
     let mut world = world(vec![allow("one", Vec::new(), Vec::new())]);
     let web = world.cluster.pods[0].clone();
-    let ends = |from: &str| {
-        let to = Endpoint::Pod {
-            namespace: "a".into(),
-            name: "web".into(),
-        };
-        (Endpoint::Address(address(from)), to)
-    };
-    let (from, to) = ends("10.0.1.2");
-    let why = world.planner.evaluate(&from, &to, TCP, 80).unwrap();
-    assert_eq!(why.verdict(), Verdict::Allowed);
+    let (from, to) = (address("10.0.1.2"), address("10.0.0.2"));
+    let why = world.planner.evaluate(from, to, TCP, 80);
+    assert_eq!(why.egress.verdict, Verdict::Allowed);
+    assert_eq!(why.ingress.verdict, Verdict::Allowed);
     assert!(matches!(
         why.ingress.decision,
         Decision::Rule { rule: 0, .. }
@@ -312,7 +306,7 @@ fn a_pod_that_is_not_known_yet_is_isolated_and_why_says_so() {
             .judged
             .contains(&address("10.0.0.2"))
     );
-    let why = world.planner.evaluate(&from, &to, TCP, 80).unwrap();
+    let why = world.planner.evaluate(from, to, TCP, 80);
     assert_eq!(why.ingress.decision, Decision::NotYetKnown);
 }
 
@@ -358,8 +352,7 @@ fn a_pod_is_not_judged_by_the_labels_of_an_earlier_one_of_its_name() {
         let case = format!("{in_api} {mirror:?} {in_record:?}");
         assert_eq!(judged(&world.planner), is_judged, "{case}");
         let (from, to) = (address("10.0.1.2"), address("10.0.0.2"));
-        let (from, to) = (Endpoint::Address(from), Endpoint::Address(to));
-        let why = world.planner.evaluate(&from, &to, TCP, 80).unwrap();
+        let why = world.planner.evaluate(from, to, TCP, 80);
         let not_yet = why.ingress.decision == Decision::NotYetKnown;
         assert_eq!(not_yet, !is_judged, "{case}");
     }

@@ -9,11 +9,12 @@ use tweed_core::object::Event;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::pod::Pod;
 
+use super::cluster::Cluster;
 use super::properties::{flow, follows, sizes};
 use super::walk::{Flow, passes};
 use super::world::{World, labels};
 use crate::dice::Dice;
-use crate::policy::evaluate::{Cluster, Verdict};
+use crate::policy::evaluate::Verdict;
 use crate::policy::model::local::LocalPod;
 use crate::policy::model::pods::PodScope;
 use crate::policy::model::wants::Peers;

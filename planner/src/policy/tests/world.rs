@@ -10,11 +10,12 @@ use tweed_core::object::pod::{NamedPort, Pod};
 use tweed_core::object::selector::Labels;
 use tweed_core::object::{Event, Object};
 
+use super::cluster::{Cluster, evaluate};
 use super::random::{NAMESPACES, cluster_policy, network_policy};
 use super::walk::Flow;
 use crate::dice::Dice;
 use crate::fixture::claimed;
-use crate::policy::evaluate::{Cluster, Explanation, Packet, Policies, evaluate};
+use crate::policy::evaluate::{Explanation, Packet, Policies};
 use crate::policy::model::local::{LocalPod, LocalPods};
 use crate::policy::model::pods::PodScope;
 use crate::policy::planner::PolicyPlanner;
