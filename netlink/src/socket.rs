@@ -24,23 +24,13 @@ use crate::request::{Request, Wanted};
 /// default receive buffer of 208 KiB.
 const BATCH: usize = 128;
 /// Maximum number of tries for a dump that changes interrupt.
-pub(crate) const DUMP_TRIES: u32 = 20;
+const DUMP_TRIES: u32 = 20;
 /// Maximum time for an answer. The kernel answers within the system call that
 /// sends the request, except while others hold its lock.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// Size of the receive buffer in bytes: the kernel puts at most 32 KiB into one
 /// datagram of a dump or of notifications.
 pub(crate) const RECEIVE_BUFFER: usize = 64 * 1024;
-
-/// How a dump ended.
-#[must_use]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dump {
-    /// With every object that there was.
-    Whole,
-    /// What was dumped changed meanwhile: objects may be missing.
-    Interrupted,
-}
 
 /// A connection to the kernel's side of a protocol in one network namespace.
 #[derive(Debug)]
@@ -240,30 +230,38 @@ impl<P: Protocol> Socket<P> {
     pub fn dump_into<T>(
         &mut self,
         request: &Request<P>,
-        keep: impl Fn(P::Message, &mut Vec<T>),
+        mut keep: impl FnMut(P::Message, &mut Vec<T>),
     ) -> Result<Vec<T>, Error> {
         for _ in 0..DUMP_TRIES {
             let mut objects = Vec::new();
-            let end = self.dump_once(request, |message| keep(message, &mut objects));
-            match end? {
-                Dump::Whole => return Ok(objects),
-                Dump::Interrupted => {}
+            if self.dump_once(request, |message| keep(message, &mut objects))? {
+                return Ok(objects);
             }
         }
         Err(request.failed(Cause::Interrupted(DUMP_TRIES)))
     }
 
-    /// Asks once for all objects that match, and hands each to `each` while the dump
-    /// arrives: it takes no memory, and what was handed over stays so if the dump turns
-    /// out to be interrupted.
+    /// As [`Socket::dump`]; hands each object to `each` while the dump arrives: it takes no
+    /// memory, and what was handed over may come again if changes interrupted the dump.
     ///
     /// # Errors
-    /// The kernel's refusal, or a socket that fails.
-    pub fn dump_once(
+    /// As [`Socket::dump`].
+    pub fn dump_each(
         &mut self,
         request: &Request<P>,
         mut each: impl FnMut(P::Message),
-    ) -> Result<Dump, Error> {
+    ) -> Result<(), Error> {
+        self.dump_into(request, |message, _: &mut Vec<()>| each(message))
+            .map(drop)
+    }
+
+    /// Asks once for all objects that match. Whether these are all: not if changes interrupted
+    /// the dump.
+    fn dump_once(
+        &mut self,
+        request: &Request<P>,
+        mut each: impl FnMut(P::Message),
+    ) -> Result<bool, Error> {
         let mut interrupted = false;
         let end = self.exchange(request, Wanted::Answer, |answer| match answer {
             Answer::Object {
@@ -279,12 +277,11 @@ impl<P: Protocol> Socket<P> {
             Answer::End(result) => Some(result),
         });
         match end {
-            Ok(()) if !interrupted => Ok(Dump::Whole),
-            Ok(()) => Ok(Dump::Interrupted),
+            Ok(()) => Ok(!interrupted),
             Err(Cause::Kernel {
                 errno: Errno::EINTR,
                 ..
-            }) => Ok(Dump::Interrupted),
+            }) => Ok(false),
             Err(cause) => Err(request.failed(cause)),
         }
     }

@@ -8,7 +8,6 @@ use nix::errno::Errno;
 use super::attributes::{find, number, text};
 use super::{Attributes, FAMILY_ANY, Message, Request, Socket, family_word};
 use crate::error::Error;
-use crate::socket::Dump;
 
 // enum nf_tables_msg_types
 /// `NFT_MSG_NEWTABLE`.
@@ -218,24 +217,6 @@ impl TableKey<'_> {
         let key = Attributes::new().text(SET_NAME, set);
         let object = format!("the elements of set {set} of table {self}");
         dump(socket, object, self.message(GET_ELEMENTS, key))
-    }
-
-    /// Reads the elements of a set or map once, and hands each message of them to `each`.
-    /// What it hands over may be incomplete if the dump was interrupted: by any
-    /// transaction of the namespace's nf_tables.
-    ///
-    /// # Errors
-    /// As [`Self::get`], and where there is no such set.
-    pub fn each_of_elements(
-        &self,
-        socket: &mut Socket,
-        set: &str,
-        each: impl FnMut(Message),
-    ) -> Result<Dump, Error> {
-        let key = Attributes::new().text(SET_NAME, set);
-        let object = format!("the elements of set {set} of table {self}");
-        let message = self.message(GET_ELEMENTS, key);
-        socket.dump_once(&Request::dump("dump", object, message), each)
     }
 }
 

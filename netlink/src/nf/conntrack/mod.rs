@@ -2,10 +2,9 @@
 //! (`linux/netfilter/nfnetlink_conntrack.h`).
 //!
 //! [`Conntrack`] is the one entry point: it lists entries that the kernel selects by
-//! their mark ([`MarkFilter`]) or protocol ([`ProtocolFilter`]), changes bits of an entry's
-//! mark, deletes exactly one entry, and walks through the entries to clear bits of marks
-//! ([`Conntrack::clear_marks`]) or to delete some of them ([`Conntrack::delete_all_that`],
-//! [`Conntrack::delete_all_of`]).
+//! their mark ([`MarkFilter`]) or protocol ([`ProtocolFilter`]), and walks through the entries
+//! to clear bits of marks ([`Conntrack::clear_marks`]) or to delete some of them
+//! ([`Conntrack::delete_all_that`], [`Conntrack::delete_all_of`]).
 //!
 //! What always holds:
 //! - Entries come and go at any time. One that is gone when it is to be changed or
@@ -17,7 +16,7 @@
 mod entry;
 
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
 use nix::errno::Errno;
 use tweed_core::family::Family;
@@ -26,8 +25,7 @@ pub use entry::{Entry, Ports, Tuple};
 
 use super::attributes::Attributes;
 use super::{FAMILY_ANY, FAMILY_IPV4, FAMILY_IPV6, Message, Request, Socket};
-use crate::error::{Cause, Error};
-use crate::socket::{DUMP_TRIES, Dump};
+use crate::error::Error;
 
 /// `NFNL_SUBSYS_CTNETLINK`.
 const SUBSYSTEM: u16 = 1;
@@ -157,17 +155,6 @@ impl Conntrack {
         })
     }
 
-    /// That of another network namespace.
-    ///
-    /// # Errors
-    /// As [`Self::open`], and when the namespace cannot be entered.
-    pub fn open_in(namespace: BorrowedFd<'_>) -> Result<Self, Error> {
-        Ok(Self {
-            listing: Socket::open_in(namespace)?,
-            changing: Socket::open_in(namespace)?,
-        })
-    }
-
     /// Hands each entry that the kernel selects to `each`, while the dump arrives. If the
     /// dump is interrupted it begins again: an entry may then come twice.
     ///
@@ -175,30 +162,11 @@ impl Conntrack {
     /// The kernel's refusal (one without ctnetlink gives `EINVAL`), a dump that was
     /// interrupted each time, or a socket that fails.
     pub fn list(&mut self, filter: MarkFilter, mut each: impl FnMut(Entry)) -> Result<(), Error> {
-        let request = filter.dump();
-        whole_dump(&mut self.listing, &request, |message| {
+        self.listing.dump_each(&filter.dump(), |message| {
             if let Some(entry) = Entry::read(&message) {
                 each(entry);
             }
         })
-    }
-
-    /// Sets the bits of `mask` in an entry's mark to those of `value`. Returns whether
-    /// the entry was still there.
-    ///
-    /// # Errors
-    /// The kernel's refusal, or a socket that fails.
-    pub fn set_mark(&mut self, entry: &Entry, value: u32, mask: u32) -> Result<bool, Error> {
-        was_there(self.changing.execute(&set_mark(entry, value, mask)))
-    }
-
-    /// Deletes this entry and no other: one that was made meanwhile for the same
-    /// addresses and ports has another ID. Returns whether the entry was still there.
-    ///
-    /// # Errors
-    /// The kernel's refusal, or a socket that fails.
-    pub fn delete(&mut self, entry: &Entry) -> Result<bool, Error> {
-        was_there(self.changing.execute(&delete(entry)))
     }
 
     /// Clears the bits of `bits` in the marks of all entries that `filter` selects; other
@@ -215,13 +183,12 @@ impl Conntrack {
             // The kernel has compared already. A kernel that did not know the
             // filter would otherwise have every entry written.
             let selected = entry.mark & bits != 0 && entry.mark & mask == value & mask;
-            selected.then(|| set_mark(entry, 0, bits))
+            selected.then(|| clear_mark(entry, bits))
         })
     }
 
-    /// Deletes the entries that `filter` selects and of which `condition` holds, each as
-    /// [`Self::delete`] does. Entries that come meanwhile may be missed; an entry may be
-    /// asked for twice.
+    /// Deletes the entries that `filter` selects and of which `condition` holds. Entries that
+    /// come meanwhile may be missed; an entry may be asked for twice.
     ///
     /// All entries are tried, also after one was refused.
     ///
@@ -268,7 +235,7 @@ impl Conntrack {
             Ok(more) => walked.add(more),
             Err(error) => drop(refused.get_or_insert(error)),
         };
-        let listed = whole_dump(&mut self.listing, request, |message| {
+        let listed = self.listing.dump_each(request, |message| {
             pending.extend(Entry::read(&message).and_then(|entry| change(&entry)));
             if pending.len() == AT_ONCE {
                 send(&mut pending);
@@ -311,21 +278,6 @@ fn family_number(family: Family) -> u8 {
     }
 }
 
-/// Dumps until a dump was not interrupted.
-fn whole_dump(
-    socket: &mut Socket,
-    request: &Request,
-    mut each: impl FnMut(Message),
-) -> Result<(), Error> {
-    for _ in 0..DUMP_TRIES {
-        match socket.dump_once(request, &mut each)? {
-            Dump::Whole => return Ok(()),
-            Dump::Interrupted => {}
-        }
-    }
-    Err(request.failed(Cause::Interrupted(DUMP_TRIES)))
-}
-
 /// Sends changes of entries and empties the list.
 fn send_all(socket: &mut Socket, pending: &mut Vec<Request>) -> Result<Walked, Error> {
     let answers = socket.batch(pending);
@@ -333,35 +285,28 @@ fn send_all(socket: &mut Socket, pending: &mut Vec<Request>) -> Result<Walked, E
     let mut done = Walked::default();
     let mut refused = None;
     for answer in answers? {
-        match was_there(answer) {
-            Ok(true) => done.changed += 1,
-            Ok(false) => done.vanished += 1,
+        match answer {
+            Ok(()) => done.changed += 1,
+            Err(error) if error.errno() == Some(Errno::ENOENT) => done.vanished += 1,
             Err(error) => drop(refused.get_or_insert(error)),
         }
     }
     refused.map_or(Ok(done), Err)
 }
 
-fn was_there(answer: Result<(), Error>) -> Result<bool, Error> {
-    match answer {
-        Ok(()) => Ok(true),
-        Err(error) if error.errno() == Some(Errno::ENOENT) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// The request that sets the bits of `mask` in an entry's mark. Without `NLM_F_CREATE`
-/// the kernel changes only what exists.
-fn set_mark(entry: &Entry, value: u32, mask: u32) -> Request {
+/// The request that clears these bits in an entry's mark. Without `NLM_F_CREATE` the kernel
+/// changes only what exists.
+fn clear_mark(entry: &Entry, bits: u32) -> Request {
     let attributes = entry
         .key()
-        .number(entry::MARK, value & mask)
-        .number(entry::MARK_MASK, mask);
+        .number(entry::MARK, 0)
+        .number(entry::MARK_MASK, bits);
     let message = Message::of(SUBSYSTEM, NEW, entry.family(), attributes);
     Request::change("mark", format!("conntrack entry {entry}"), message)
 }
 
-/// The request that deletes an entry.
+/// The request that deletes an entry and no other: one that was made meanwhile for the same
+/// addresses and ports has another ID.
 pub fn delete(entry: &Entry) -> Request {
     let attributes = entry.key().number(entry::ID, entry.id);
     let message = Message::of(SUBSYSTEM, DELETE, entry.family(), attributes);
