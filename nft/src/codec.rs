@@ -198,45 +198,14 @@ struct Bound {
 
 /// Reads the elements of a set: `lists` are the payloads of its [`ELEMENTS`].
 pub(super) fn decode<'a>(set: &Set, lists: impl Iterator<Item = &'a [u8]>) -> Decoded {
-    let mut decoder = Decoder::new(set);
-    for list in lists {
-        decoder.read(list);
-    }
-    decoder.finish()
-}
-
-/// Reads the elements of a set while a dump of it arrives.
-pub(super) struct Decoder<'a> {
-    set: &'a Set,
-    decoded: Decoded,
-    bounds: BTreeMap<Bound, Option<Box<Data>>>,
-}
-
-impl<'a> Decoder<'a> {
-    /// Of a set of which nothing was read.
-    pub(super) fn new(set: &'a Set) -> Self {
-        Self {
-            set,
-            decoded: Decoded::default(),
-            bounds: BTreeMap::new(),
+    let (mut decoded, mut bounds) = (Decoded::default(), BTreeMap::new());
+    for (_, item) in lists.flat_map(attributes::each) {
+        if element(set, item, &mut decoded.elements, &mut bounds).is_none() {
+            decoded.foreign.extend_from_slice(item);
         }
     }
-
-    /// Reads one more of the payloads of its [`ELEMENTS`].
-    pub(super) fn read(&mut self, list: &[u8]) {
-        for (_, item) in attributes::each(list) {
-            let elements = &mut self.decoded.elements;
-            if element(self.set, item, elements, &mut self.bounds).is_none() {
-                self.decoded.foreign.extend_from_slice(item);
-            }
-        }
-    }
-
-    /// All that was read.
-    pub(super) fn finish(mut self) -> Decoded {
-        pair(self.set, self.bounds, &mut self.decoded);
-        self.decoded
-    }
+    pair(set, bounds, &mut decoded);
+    decoded
 }
 
 /// Enters one item; none if it is not what this set's items are.

@@ -308,15 +308,15 @@ pub fn count_beyond(changes: &[Change], others: &[Change]) -> usize {
 mod tests {
     use super::*;
 
-    fn data(mark: u32) -> Option<Box<Data>> {
-        Some(Box::new(Data::Value(Value::Mark(mark))))
+    fn data(number: u32) -> Option<Box<Data>> {
+        Some(Box::new(Data::Value(Value::Class(number))))
     }
 
     #[test]
     fn a_map_s_other_data_is_a_removal_and_an_addition() {
         let key = Key::from(Field::from(Value::Port(80)));
         let contents =
-            |mark| Contents::from([("m".to_owned(), [(key.clone(), data(mark))].into())]);
+            |number| Contents::from([("m".to_owned(), [(key.clone(), data(number))].into())]);
         let changes = diff(&contents(1), &contents(2));
         assert_eq!(count(&changes), 2);
         assert_eq!(changes[0].delta.removed, [(key.clone(), data(1))]);
@@ -339,7 +339,7 @@ mod tests {
             .into_iter()
             .collect();
         assert_eq!(key.to_string(), "10.0.0.0-10.0.0.255 . 6 . 80-90");
-        let values = vec![Value::Address("::1".parse().unwrap()), Value::Mark(7)];
+        let values = vec![Value::Address("::1".parse().unwrap()), Value::Class(7)];
         assert_eq!(Data::from(values).to_string(), "::1 . 0x00000007");
         let goto = Data::Verdict(Verdict::Goto("x".to_owned()));
         assert_eq!(goto.to_string(), "goto x");

@@ -18,7 +18,7 @@ use tweed_netlink::nf::object::{
 };
 use tweed_netlink::nf::{Message, Socket};
 
-use crate::codec;
+use crate::codec::{self, Decoded};
 use crate::element::{Contents, Data, Elements, Key};
 use crate::table::{KeptBy, Set, Skeleton, hex};
 
@@ -64,9 +64,7 @@ pub(super) fn observe(
         .iter()
         .filter(|set| set.kept_by == KeptBy::Keeper)
     {
-        let dump = key.elements(socket, &set.name)?;
-        let lists = dump.iter().filter_map(|part| part.attribute(ELEMENTS));
-        let decoded = codec::decode(set, lists);
+        let decoded = decoded(socket, key, set)?;
         if !decoded.foreign.is_empty() {
             digest.field(0, &decoded.foreign);
             has_foreign = true;
@@ -149,16 +147,21 @@ pub(super) fn digests(sets: &[Message]) -> BTreeMap<String, String> {
     sets.iter().filter_map(digest).collect()
 }
 
-/// Reads the elements of one set. None if some are not such as tweed writes: then only
+/// Reads the elements of one set.
+fn decoded(socket: &mut Socket, table: TableKey<'_>, set: &Set) -> Result<Decoded, Error> {
+    let dump = table.elements(socket, &set.name)?;
+    let lists = dump.iter().filter_map(|part| part.attribute(ELEMENTS));
+    Ok(codec::decode(set, lists))
+}
+
+/// The elements of one set. None if some are not such as tweed writes: then only
 /// a new set helps.
 pub(super) fn elements(
     socket: &mut Socket,
     table: TableKey<'_>,
     set: &Set,
 ) -> Result<Option<Elements>, Error> {
-    let dump = table.elements(socket, &set.name)?;
-    let lists = dump.iter().filter_map(|part| part.attribute(ELEMENTS));
-    let decoded = codec::decode(set, lists);
+    let decoded = decoded(socket, table, set)?;
     Ok(decoded.foreign.is_empty().then_some(decoded.elements))
 }
 

@@ -5,18 +5,10 @@
 //! has written, and to compare it reads one set at a time and walks it in step with what
 //! the provider says.
 
-use crate::element::{Change, Element, Elements, ElementsDelta};
+use crate::element::Element;
 
 /// Says what the sets should hold that are marked as provided.
 pub trait Provider {
     /// The elements of a set, by ascending key; none for a set that it does not know.
     fn elements<'a>(&'a self, set: &str) -> Box<dyn Iterator<Item = Element> + 'a>;
-}
-
-/// The change that makes `actual`, which is what `set` holds, what it should be.
-pub(super) fn difference(set: &str, actual: Elements, provider: &dyn Provider) -> Change {
-    Change {
-        set: set.to_owned(),
-        delta: ElementsDelta::between(actual, provider.elements(set)),
-    }
 }

@@ -13,7 +13,7 @@ use tweed_netlink::nf::{Attributes, Socket, Transaction};
 pub use tweed_netlink::owned::{POLICY_TABLE, SERVICES_TABLE, TABLE, TABLES};
 
 use crate::connection::Connection;
-use crate::element::{self, Change, ElementsDelta};
+use crate::element::{Change, Element, ElementsDelta};
 use crate::error::Error;
 use crate::keeper::{Keeper, Outcome};
 
@@ -172,8 +172,23 @@ pub(crate) fn chunks(change: Change) -> Vec<Change> {
     chunks
 }
 
+/// A change as what comes before it, the rest of it, and what goes after it.
+pub(crate) fn in_steps(
+    change: Change,
+    comes_before: impl Fn(&Element) -> bool,
+    goes_after: impl Fn(&Element) -> bool,
+) -> [Change; 3] {
+    let Change { set, delta } = change;
+    let (before, added) = delta.added.into_iter().partition(comes_before);
+    let (after, removed) = delta.removed.into_iter().partition(goes_after);
+    [(Vec::new(), before), (removed, added), (after, Vec::new())].map(|(removed, added)| Change {
+        set: set.clone(),
+        delta: ElementsDelta { removed, added },
+    })
+}
+
 /// Parts of at most [`CHUNK`] elements.
-fn split(elements: Vec<element::Element>) -> Vec<Vec<element::Element>> {
+fn split(elements: Vec<Element>) -> Vec<Vec<Element>> {
     let mut elements = elements.into_iter().peekable();
     let mut parts = Vec::new();
     while elements.peek().is_some() {

@@ -18,11 +18,8 @@ pub enum Type {
     /// A port that destinations are translated to. For nft 1.0.6 it is that of TCP: the rule
     /// that translates says how it gets along with other protocols.
     NewPort,
-    /// `mark`: a number of 32 bits in the machine's byte order, which therefore has
-    /// no place in an interval.
-    Mark,
-    /// `classid`: a number of 32 bits in the machine's byte order, as a mark. Rules carry
-    /// it from one lookup to the next in `meta priority`.
+    /// `classid`: a number of 32 bits in the machine's byte order. Rules carry it from one
+    /// lookup to the next in `meta priority`.
     Class,
     /// The index of a slot, in the machine's byte order: what a rule draws at random.
     Index,
@@ -52,7 +49,6 @@ impl Type {
             Self::Protocol => ("meta l4proto", 1),
             Self::Port => ("th dport", 2),
             Self::NewPort => ("tcp dport", 2),
-            Self::Mark => ("meta mark", 4),
             Self::Class => ("meta priority", 4),
             Self::Index => ("numgen random mod 2", 4),
             Self::Family => ("meta nfproto", 1),
@@ -87,7 +83,6 @@ impl Type {
     pub fn read_from_network(self, bytes: &[u8]) -> Option<Value> {
         let number = || Some(u32::from_be_bytes(bytes.try_into().ok()?));
         Some(match self {
-            Self::Mark => Value::Mark(number()?),
             Self::Class => Value::Class(number()?),
             Self::Index => Value::Index(number()?),
             Self::Interface => Value::Interface(number()?),
@@ -103,7 +98,6 @@ impl Type {
             Self::Ipv6 => Value::Address(<[u8; 16]>::try_from(bytes).ok()?.into()),
             Self::Protocol => Value::Protocol(u8::from_be_bytes(bytes.try_into().ok()?)),
             Self::Port | Self::NewPort => Value::Port(u16::from_be_bytes(bytes.try_into().ok()?)),
-            Self::Mark => Value::Mark(u32::from_ne_bytes(bytes.try_into().ok()?)),
             Self::Class => Value::Class(u32::from_ne_bytes(bytes.try_into().ok()?)),
             Self::Index => Value::Index(u32::from_ne_bytes(bytes.try_into().ok()?)),
             Self::Family => Value::Family(u8::from_be_bytes(bytes.try_into().ok()?)),
@@ -124,8 +118,6 @@ pub enum Value {
     Protocol(u8),
     /// [`Type::Port`] or [`Type::NewPort`]
     Port(u16),
-    /// [`Type::Mark`]
-    Mark(u32),
     /// [`Type::Class`]
     Class(u32),
     /// [`Type::Index`]
@@ -155,7 +147,6 @@ impl Hash for Value {
             }
             Self::Protocol(number) => tagged(5, (*number).into()),
             Self::Port(port) => tagged(6, (*port).into()),
-            Self::Mark(number) => tagged(7, *number),
             Self::Class(number) => tagged(8, *number),
             Self::Index(number) => tagged(9, *number),
             Self::Family(number) => tagged(10, (*number).into()),
@@ -176,10 +167,7 @@ impl Value {
             }
             Self::Protocol(number) | Self::Family(number) => bytes.push(number),
             Self::Port(port) => bytes.extend(port.to_be_bytes()),
-            Self::Mark(number)
-            | Self::Class(number)
-            | Self::Index(number)
-            | Self::Interface(number) => {
+            Self::Class(number) | Self::Index(number) | Self::Interface(number) => {
                 bytes.extend(number.to_ne_bytes());
             }
         }
@@ -188,10 +176,7 @@ impl Value {
     /// The same with every number in network byte order.
     pub fn write_for_network(self, bytes: &mut Vec<u8>) {
         match self {
-            Self::Mark(number)
-            | Self::Class(number)
-            | Self::Index(number)
-            | Self::Interface(number) => {
+            Self::Class(number) | Self::Index(number) | Self::Interface(number) => {
                 bytes.extend(number.to_be_bytes());
             }
             _ => self.write(bytes),
@@ -219,7 +204,6 @@ impl Value {
             Self::Class(number) => Self::Class(number.checked_add_signed(by.into())?),
             Self::Index(index) => Self::Index(index.checked_add_signed(by.into())?),
             Self::Family(number) => Self::Family(number.checked_add_signed(by)?),
-            Self::Mark(mark) => Self::Mark(mark.checked_add_signed(by.into())?),
             Self::Interface(index) => Self::Interface(index.checked_add_signed(by.into())?),
         })
     }
@@ -239,7 +223,7 @@ impl fmt::Display for Value {
             Self::Address(ip) => write!(f, "{ip}"),
             Self::Protocol(number) | Self::Family(number) => write!(f, "{number}"),
             Self::Port(port) => write!(f, "{port}"),
-            Self::Mark(number) | Self::Class(number) => write!(f, "{number:#010x}"),
+            Self::Class(number) => write!(f, "{number:#010x}"),
             Self::Index(index) | Self::Interface(index) => write!(f, "{index}"),
             Self::Inner(IpAddr::V4(ip)) => write!(f, "{:#010x}", ip.to_bits()),
             Self::Inner(IpAddr::V6(ip)) => write!(f, "{:#034x}", ip.to_bits()),
@@ -271,8 +255,8 @@ mod tests {
         } else {
             [4, 3, 2, 1]
         };
-        assert_eq!(written(Value::Mark(0x0102_0304)), of_machine);
+        assert_eq!(written(Value::Class(0x0102_0304)), of_machine);
         assert_eq!(written(Value::Interface(0x0102_0304)), of_machine);
-        assert_eq!(Type::Mark.read(&of_machine), Some(Value::Mark(0x0102_0304)));
+        assert_eq!(Type::Class.read(&of_machine), Some(Value::Class(0x0102_0304)));
     }
 }

@@ -96,10 +96,10 @@ fn maps_come_back_as_they_went() {
     let elements = Elements::from([(key, some(target()))]);
     assert_round_trip(&set(&[Type::Ipv4], Some(types), true), elements);
 
-    let marks = DataType::Values(vec![Type::Mark]);
+    let numbers = DataType::Values(vec![Type::Class]);
     let key = Key::from_iter([range("10.0.0.0", "10.0.0.9"), ports(1, 9)]);
-    let elements = Elements::from([(key, some(Data::Value(Value::Mark(7))))]);
-    let map = set(&[Type::Ipv4, Type::Port], Some(marks), true);
+    let elements = Elements::from([(key, some(Data::Value(Value::Class(7))))]);
+    let map = set(&[Type::Ipv4, Type::Port], Some(numbers), true);
     assert_round_trip(&map, elements);
 }
 

@@ -2,10 +2,10 @@
 
 use super::{Keeper, Known, Outcome};
 use crate::connection::Connection;
-use crate::element::{self, Change, Elements};
+use crate::element::{self, Change, Elements, ElementsDelta};
 use crate::error::Error;
 use crate::observe;
-use crate::provider::{self, Provider};
+use crate::provider::Provider;
 use crate::table::{Set, Skeleton};
 
 impl Keeper {
@@ -75,8 +75,11 @@ impl Keeper {
             let Some(actual) = self.elements(nft, &set)? else {
                 return Ok(None);
             };
-            let change = provider::difference(&set.name, actual, provider);
-            changes.extend((!change.delta.is_empty()).then_some(change));
+            let delta = ElementsDelta::between(actual, provider.elements(&set.name));
+            changes.extend((!delta.is_empty()).then_some(Change {
+                set: set.name,
+                delta,
+            }));
         }
         Ok(Some(changes))
     }

@@ -25,41 +25,6 @@ use crate::value::{Type, Value};
 /// The name of the map that leads to the chain of the generation in force.
 pub(super) const ENTRY: &str = "policy_entry";
 
-/// The names of the chains, one for each generation: `policy_1`, …
-pub(super) const CHAINS: [&str; 31] = [
-    "policy_1",
-    "policy_2",
-    "policy_3",
-    "policy_4",
-    "policy_5",
-    "policy_6",
-    "policy_7",
-    "policy_8",
-    "policy_9",
-    "policy_10",
-    "policy_11",
-    "policy_12",
-    "policy_13",
-    "policy_14",
-    "policy_15",
-    "policy_16",
-    "policy_17",
-    "policy_18",
-    "policy_19",
-    "policy_20",
-    "policy_21",
-    "policy_22",
-    "policy_23",
-    "policy_24",
-    "policy_25",
-    "policy_26",
-    "policy_27",
-    "policy_28",
-    "policy_29",
-    "policy_30",
-    "policy_31",
-];
-
 /// A generation, one of [`POLICY_GENERATIONS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Generation(u8);
@@ -96,13 +61,13 @@ impl Generation {
     }
 
     /// The name of its chain.
-    pub(super) fn chain(self) -> &'static str {
-        CHAINS[usize::from(self.0) - 1]
+    pub(super) fn chain(self) -> String {
+        format!("policy_{}", self.0)
     }
 
     /// The elements of the map while it is in force.
     pub(super) fn elements(self) -> Elements {
-        let verdict = Data::Verdict(Verdict::Goto(self.chain().to_owned()));
+        let verdict = Data::Verdict(Verdict::Goto(self.chain()));
         [FAMILY_IPV4, FAMILY_IPV6]
             .map(|family| {
                 let key = Field::from(Value::Family(family)).into();
@@ -115,7 +80,7 @@ impl Generation {
     pub(super) fn read(elements: &Elements) -> Option<Self> {
         elements.values().flatten().find_map(|data| match &**data {
             Data::Verdict(Verdict::Goto(name)) => {
-                Self::all().find(|generation| generation.chain() == name)
+                Self::all().find(|generation| generation.chain() == *name)
             }
             _ => None,
         })

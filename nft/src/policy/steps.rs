@@ -18,9 +18,9 @@ use tweed_planner::policy::desired::Number;
 use tweed_planner::policy::{Delta, Desired};
 
 use super::sets;
-use crate::element::{self, Change, Element, ElementsDelta, Key};
+use crate::element::{self, Change, Element, Key};
 use crate::schema;
-use crate::tables::{CHUNK, chunks};
+use crate::tables::{CHUNK, chunks, in_steps};
 use crate::value::Value;
 
 /// A change in the order in which it is written.
@@ -60,28 +60,13 @@ impl Steps {
         let (split, mut at_once): (Vec<_>, Vec<_>) = changes
             .into_iter()
             .partition(|change| of_profiles.contains(&change.set));
-        for Change { set, delta } in split {
-            let ElementsDelta { removed, added } = delta;
+        for change in split {
             let goes = |(key, _): &Element| is_of(&go, &come, key);
             let comes = |(key, _): &Element| is_of(&come, &go, key);
-            let (removed, removed_now) = removed.into_iter().partition(goes);
-            let (added, added_now) = added.into_iter().partition(comes);
-            let now = ElementsDelta {
-                removed: removed_now,
-                added: added_now,
-            };
-            if !now.is_empty() {
-                let set = set.clone();
-                at_once.push(Change { set, delta: now });
-            }
-            for (step, removed, added) in [
-                (&mut before, Vec::new(), added),
-                (&mut after, removed, Vec::new()),
-            ] {
-                let set = set.clone();
-                let delta = ElementsDelta { removed, added };
-                step.extend(chunks(Change { set, delta }));
-            }
+            let [added, now, removed] = in_steps(change, comes, goes);
+            before.extend(chunks(added));
+            at_once.extend((!now.delta.is_empty()).then_some(now));
+            after.extend(chunks(removed));
         }
         Self {
             before,

@@ -38,7 +38,7 @@ use crate::observe;
 use crate::provider::Provider;
 use crate::schema;
 use crate::table::Skeleton;
-use crate::tables::{SERVICES_TABLE, TABLE, Table, chunks, has_set};
+use crate::tables::{SERVICES_TABLE, TABLE, Table, chunks, has_set, in_steps};
 use crate::value::Value;
 use crate::words::FAMILIES;
 
@@ -356,27 +356,19 @@ pub(super) fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
             at_once.push(change);
             continue;
         }
-        let Change { set, delta } = change;
         let numbers = |elements: &[Element]| elements.iter().map(number).collect::<BTreeSet<_>>();
-        let (removed, added) = (numbers(&delta.removed), numbers(&delta.added));
-        let stays_until_then = |element: &Element| {
+        let (removed, added) = (numbers(&change.delta.removed), numbers(&change.delta.added));
+        let comes_before = |element: &Element| {
             let number = number(element);
-            added.contains(&number) || gained.contains(&number)
+            !removed.contains(&number) && !lost.contains(&number)
         };
-        let comes_only_then = |element: &Element| {
+        let goes_after = |element: &Element| {
             let number = number(element);
-            removed.contains(&number) || lost.contains(&number)
+            !added.contains(&number) && !gained.contains(&number)
         };
-        let (removed, removed_after) = delta.removed.into_iter().partition(stays_until_then);
-        let (added, added_before) = delta.added.into_iter().partition(comes_only_then);
-        for (step, removed, added) in [
-            (&mut before, Vec::new(), added_before),
-            (&mut at_once, removed, added),
-            (&mut after, removed_after, Vec::new()),
-        ] {
-            let set = set.clone();
-            let delta = ElementsDelta { removed, added };
-            step.extend((!delta.is_empty()).then_some(Change { set, delta }));
+        let changes = in_steps(change, comes_before, goes_after);
+        for (step, change) in [&mut before, &mut at_once, &mut after].into_iter().zip(changes) {
+            step.extend((!change.delta.is_empty()).then_some(change));
         }
     }
     let steps = [before, at_once, after].into_iter();

@@ -41,7 +41,7 @@ fn skeleton() -> Skeleton {
         set("concatenated", &tuple, None, false),
         set("area", &tuple, None, true),
         set("targets", &tuple, values(&[Type::Ipv4, Type::Port]), false),
-        set("marks", &[Type::Ipv4], values(&[Type::Mark]), true),
+        set("numbers", &[Type::Ipv4], values(&[Type::Class]), true),
         set(
             "verdicts",
             &[Type::Protocol],
@@ -158,13 +158,13 @@ fn contents(n: u8) -> Contents {
             .into(),
         ),
         (
-            "marks",
+            "numbers",
             [
                 (
                     network("10.1.0.0/16").into(),
-                    data(&[Value::Mark(0x100 + u32::from(n))]),
+                    data(&[Value::Class(0x100 + u32::from(n))]),
                 ),
-                (network("10.2.0.0/16").into(), data(&[Value::Mark(7)])),
+                (network("10.2.0.0/16").into(), data(&[Value::Class(7)])),
             ]
             .into(),
         ),
