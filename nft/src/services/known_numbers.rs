@@ -126,7 +126,7 @@ fn group(values: &[Value]) -> Option<Number> {
     }
 }
 
-pub(super) fn endpoint(values: &[Value]) -> Option<Endpoint> {
+fn endpoint(values: &[Value]) -> Option<Endpoint> {
     match values {
         [Value::Address(address), Value::Port(port)] => Some(Endpoint {
             address: *address,

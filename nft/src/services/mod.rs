@@ -3,7 +3,6 @@
 
 mod clients;
 mod held;
-mod known_endpoints;
 mod known_numbers;
 mod leads;
 mod rules;

@@ -20,15 +20,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use nix::errno::Errno;
-use tweed_core::family::Family;
 use tweed_netlink::nf::object::TableKey;
 use tweed_planner::services::KnownNumbers;
-use tweed_planner::services::desired::{Delta, Desired, Endpoint, Number};
+use tweed_planner::services::desired::{Delta, Desired};
 
 use super::sets::{ALLOWED, ENDPOINTS, LIMITS, LOCAL_CIDRS, OPEN_TO_NODE, PARTS, TIMEOUTS};
 use super::{
-    FORMAT, Refused, clients, declarations, is_other, known_endpoints, known_numbers, leads, rules,
-    skeleton, timeouts,
+    FORMAT, Refused, clients, declarations, is_other, known_numbers, leads, rules, skeleton,
+    timeouts,
 };
 use crate::connection::Connection;
 use crate::element::{Change, Data, Element, Elements, ElementsDelta, Key};
@@ -158,25 +157,6 @@ impl ServicesTable {
         };
         self.own_numbers = true;
         Ok(known)
-    }
-
-    /// Which endpoints a group of a family has in the table, from an earlier run too.
-    ///
-    /// # Errors
-    /// The kernel cannot be asked.
-    pub fn known_endpoints(
-        &self,
-        nft: &mut Connection,
-        family: Family,
-        group: Number,
-    ) -> Result<BTreeSet<Endpoint>, Error> {
-        if !self.is_there(nft)? {
-            return Ok(BTreeSet::new());
-        }
-        known_endpoints::read(family, group, |map, key| {
-            let element = observe::element(&mut nft.socket, self.in_force, map, key)?;
-            Ok(element.flatten())
-        })
     }
 
     /// The timeouts of affinity, beside the default, that groups in the kernel's table lead to.

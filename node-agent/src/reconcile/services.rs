@@ -15,7 +15,7 @@ use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_nft::services::{Refused, ServicesTable};
 use tweed_planner::overlay::{cluster::Cluster, planner::OverlayPlanner};
-use tweed_planner::services::desired::{Desired, Number, Tracked};
+use tweed_planner::services::desired::{Desired, Endpoint, Tracked};
 use tweed_planner::services::stale::{self, Former};
 use tweed_planner::services::{Notice, Overlap, PodNetworks, Step};
 
@@ -44,9 +44,9 @@ pub struct ServiceReconciler {
     progress: Progress,
     /// Whether the kernel serves Services, be it those of an earlier plan or run.
     served: bool,
-    /// The frontends of UDP that the table has of an earlier run, until a plan of this one
-    /// is in force.
-    earlier: BTreeMap<Tracked, Number>,
+    /// The frontends of UDP that the table has of an earlier run, with their endpoints, until a
+    /// plan of this one is in force.
+    earlier: BTreeMap<Tracked, Vec<Endpoint>>,
     /// What is to be written, while it is not.
     round: Option<Round>,
     /// Why the planner holds, while it does.
@@ -123,8 +123,8 @@ impl ServiceReconciler {
 
     /// Has the planner plan, and tells conntrack of it. Before its first plan it gets the
     /// numbers that the table has from an earlier run, and what its groups hold. If they cannot
-    /// be read, they become others: most elements are written again, and clients with affinity
-    /// may get other endpoints.
+    /// be read, they become others: most elements are written again, clients with affinity may
+    /// get other endpoints, and flows of deleted Services may stay.
     fn plan_with(&mut self, index: &mut ServiceIndex, tables: &mut Tables) -> Step {
         let began = Instant::now();
         if index.planner.is_about_to_begin() {
@@ -135,26 +135,16 @@ impl ServiceReconciler {
                 }
                 Err(error) => tracing::warn!(
                     %error,
-                    "the table's Services cannot be read, so clients may get other endpoints"
+                    "the table's Services cannot be read, so clients may get other endpoints, \
+                     and flows of deleted ones may stay"
                 ),
             }
         }
         let step = index.planner.plan();
         let desired = index.planner.desired();
-        let endpoints = |family, group| {
-            tables.ask_services(|table, nft| table.known_endpoints(nft, family, group))
-        };
         // If a write fails, the next plan may have no more of a frontend that this one has.
-        match Former::of_earlier_run(&self.earlier, desired, endpoints) {
-            Ok(former) => self.conntrack.note(&step, desired, &former),
-            Err(error) => {
-                tracing::warn!(
-                    %error,
-                    "the table's Services cannot be read, so flows of deleted ones may stay"
-                );
-                self.conntrack.note(&step, desired, &Former::default());
-            }
-        }
+        let former = Former::of_earlier_run(&self.earlier, desired);
+        self.conntrack.note(&step, desired, &former);
         self.held = match &step {
             Step::Hold(held) => held.clone(),
             Step::Unchanged | Step::Full | Step::Delta(_) => Vec::new(),

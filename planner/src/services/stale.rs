@@ -11,7 +11,7 @@
 //!    before there was the frontend and so was not translated at all;
 //! 2. if that frontend is gone ([`Former`]), and the answers come from an endpoint that
 //!    it had. Of a Service that was deleted while no agent ran, the kernel's elements say
-//!    both until the first plan is written: they are what translated its flows;
+//!    both before the first plan: they are what translated its flows;
 //! 3. if it was sent to an address that only Services have, and translated, though no
 //!    Service has that address and port: whatever its frontend was.
 //!
@@ -39,7 +39,7 @@ use tweed_core::family::Family;
 use tweed_core::keyed::Delta as KeyedDelta;
 
 use super::table::desired::{
-    Delta, Desired, Endpoint, Frontend, NodePort, Number, Span, Target, Tracked, both_scopes,
+    Delta, Desired, Endpoint, Frontend, NodePort, Span, Target, Tracked,
 };
 use crate::addresses::within;
 use crate::protocols::UDP;
@@ -81,25 +81,16 @@ pub enum FlowEffect {
 pub struct Former(BTreeSet<(Tracked, Option<Endpoint>)>);
 
 impl Former {
-    /// What `desired`, the first plan, has no more of the frontends of UDP that are in the
-    /// kernel from an earlier run. `earlier` are these, with the groups that they lead to,
-    /// and `endpoints` reads which endpoints a group of a family has in the kernel.
-    ///
-    /// # Errors
-    /// Endpoints cannot be read.
-    pub fn of_earlier_run<E>(
-        earlier: &BTreeMap<Tracked, Number>,
-        desired: &Desired,
-        mut endpoints: impl FnMut(Family, Number) -> Result<BTreeSet<Endpoint>, E>,
-    ) -> Result<Self, E> {
+    /// What `desired`, the first plan, has no more of the frontends of UDP that the kernel had
+    /// from an earlier run. `earlier` are these, with their endpoints.
+    pub fn of_earlier_run(earlier: &BTreeMap<Tracked, Vec<Endpoint>>, desired: &Desired) -> Self {
         let mut former = Self::default();
-        let gone = |frontend: &Tracked| !desired.tracked.contains_key(frontend);
-        for (frontend, group) in earlier.iter().filter(|(frontend, _)| gone(frontend)) {
-            for group in both_scopes(*group) {
-                former.add(*frontend, endpoints(frontend.family(), group)?);
+        for (frontend, endpoints) in earlier {
+            if !desired.tracked.contains_key(frontend) {
+                former.add(*frontend, endpoints.iter().copied());
             }
         }
-        Ok(former)
+        former
     }
 
     /// Adds that endpoints were those of a frontend.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tweed_core::family::Family;
 use tweed_nft::services::{Difference, Held, held};
 use tweed_planner::services::desired::{
-    Desired, FIRST_AFFINITY, Masquerade, Number, Target, Tracked,
+    Desired, FIRST_AFFINITY, Frontend, Masquerade, Target, Tracked,
 };
 
 use super::lab::{BALANCER, FAMILIES, Lab, NEIGHBOUR, NODE, OTHER_SERVICE, POD, SERVICE};
@@ -93,43 +93,31 @@ fn what_was_written_is_read_back_and_what_is_changed_by_hand_is_named() {
 }
 
 #[test]
-fn the_endpoints_of_a_group_are_read_back_whatever_it_holds() {
+fn the_endpoints_of_frontends_are_read_back_whatever_their_groups_hold() {
     let lab = Lab::new();
-    let of_group = |family: Family, group: Number| {
-        let read = move |table: &mut Tables| {
-            table
-                .services
-                .known_endpoints(&mut table.nft, family, group)
-        };
-        lab.0.with(read).unwrap()
-    };
-    assert_eq!(
-        of_group(Family::V4, group(0).group().unwrap()),
-        BTreeSet::new()
-    );
     // In parts, since they are more than one group has slots for.
     lab.reconcile(&plan(90));
-    for (number, family) in (0..).zip(FAMILIES) {
+    let known = lab
+        .0
+        .with(|table: &mut Tables| table.services.known_numbers(&mut table.nft));
+    let known = known.unwrap().frontends_of(TCP);
+    for family in FAMILIES {
+        let of = |address| {
+            let (protocol, port) = (TCP, 80);
+            let at = Tracked::Address(Frontend {
+                address,
+                protocol,
+                port,
+            });
+            known.get(&at).map(|all| BTreeSet::from_iter(all.clone()))
+        };
         let at = |port| endpoint(POD.of(family), port);
-        let in_parts: BTreeSet<_> = (8000..8090).map(at).collect();
-        assert_eq!(
-            of_group(family, group(2 * number).group().unwrap()),
-            in_parts
-        );
+        let in_parts = (8000..8090).map(at).collect();
+        assert_eq!(of(SERVICE.of(family)), Some(in_parts));
         let members = [at(8080), endpoint(NEIGHBOUR.of(family), 8080)];
-        let affine = of_group(family, FIRST_AFFINITY + number * 0x2000);
-        assert_eq!(affine, members.into());
-        assert_eq!(
-            of_group(family, group(100).group().unwrap()),
-            BTreeSet::new()
-        );
+        assert_eq!(of(BALANCER.of(family)), Some(members.into()));
+        assert_eq!(of(OTHER_SERVICE.of(family)), None);
     }
-    lab.replan(&plan(3));
-    let few = (8000..8003).map(|port| endpoint(POD.of(Family::V4), port));
-    assert_eq!(
-        of_group(Family::V4, group(0).group().unwrap()),
-        few.collect()
-    );
 }
 
 #[test]

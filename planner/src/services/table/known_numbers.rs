@@ -11,8 +11,8 @@ use std::ops::Range;
 use tweed_core::family::Family;
 
 use super::desired::{
-    AFFINITY_BLOCK, Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART,
-    Number, PORT_DISTANCE, Span, Tracked, affinity_key, endpoint_numbers,
+    AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART,
+    Number, PORT_DISTANCE, Span, Tracked, affinity_key, both_scopes, endpoint_numbers,
 };
 use super::known_slots::KnownSlots;
 
@@ -22,41 +22,14 @@ pub struct KnownNumbers {
     /// The groups that frontends of all protocols lead to:
     /// [`super::desired::Frontends::targets`].
     pub groups: BTreeMap<Tracked, Number>,
-    /// [`Desired::endpoints`].
+    /// [`super::desired::Desired::endpoints`].
     pub endpoints: BTreeMap<Number, Endpoint>,
     /// The limits, each with the sources that pass it, in ascending order:
-    /// [`Desired::allowed`]. One that lets nobody pass is in here if a frontend has it.
+    /// [`super::desired::Desired::allowed`]. One that lets nobody pass is in here if a frontend
+    /// has it.
     pub limits: BTreeMap<(Family, Number), Vec<Span>>,
     /// What the groups hold.
     pub slots: KnownSlots,
-}
-
-impl From<&Desired> for KnownNumbers {
-    fn from(desired: &Desired) -> Self {
-        let addresses = desired.addresses.targets.iter();
-        let addresses = addresses.map(|(key, target)| (Tracked::Address(*key), target));
-        let node_ports = desired.node_ports.targets.iter();
-        let node_ports = node_ports.map(|(key, target)| (Tracked::NodePort(*key), target));
-        let groups = addresses
-            .chain(node_ports)
-            .filter_map(|(key, target)| Some((key, target.group()?)));
-        let mut limits: BTreeMap<_, Vec<Span>> = BTreeMap::new();
-        for (frontend, number) in &desired.limits {
-            limits
-                .entry((Family::of(frontend.address), *number))
-                .or_default();
-        }
-        for (number, span) in &desired.allowed {
-            let of = (Family::of(span.first), *number);
-            limits.entry(of).or_default().push(*span);
-        }
-        Self {
-            groups: groups.collect(),
-            endpoints: desired.endpoints.clone(),
-            limits,
-            slots: KnownSlots::from(desired),
-        }
-    }
 }
 
 /// The numbers of groups without affinity.
@@ -65,13 +38,17 @@ const PLAIN: Range<Number> = FIRST_GROUP..FIRST_PART;
 const LIMITS: Range<Number> = FIRST_LIMIT..FIRST_AFFINITY;
 
 impl KnownNumbers {
-    /// The frontends of a protocol, with the groups that they lead to.
+    /// The frontends of a protocol, each with the endpoints that it may have led to.
     #[must_use]
-    pub fn frontends_of(&self, protocol: u8) -> BTreeMap<Tracked, Number> {
+    pub fn frontends_of(&self, protocol: u8) -> BTreeMap<Tracked, Vec<Endpoint>> {
         let groups = self.groups.iter();
         let groups = groups.filter(|(frontend, _)| frontend.protocol() == protocol);
+        let endpoints = |group: Number| {
+            let both = both_scopes(group).into_iter();
+            both.flat_map(|group| self.slots.endpoints_of(group, &self.endpoints))
+        };
         groups
-            .map(|(frontend, group)| (*frontend, *group))
+            .map(|(frontend, group)| (*frontend, endpoints(*group).collect()))
             .collect()
     }
 

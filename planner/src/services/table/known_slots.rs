@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::desired::{Desired, Endpoint, FIRST_LIMIT, FIRST_PART, MAX_SLOTS, Number};
+use super::desired::{Endpoint, FIRST_LIMIT, FIRST_PART, MAX_SLOTS, Number};
 use super::groups::Slot;
 
 /// The numbers of parts.
@@ -17,23 +17,12 @@ const PARTS: Range<Number> = FIRST_PART..FIRST_LIMIT;
 /// The slots of groups in the kernel. They need not fit each other.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KnownSlots {
-    /// [`Desired::slots`].
+    /// [`super::desired::Desired::slots`].
     pub endpoints: BTreeMap<(Number, u8), Endpoint>,
-    /// [`Desired::member_slots`].
+    /// [`super::desired::Desired::member_slots`].
     pub members: BTreeMap<(Number, u8), Number>,
-    /// [`Desired::parts`]: the numbers of the parts.
+    /// [`super::desired::Desired::parts`]: the numbers of the parts.
     pub parts: BTreeMap<(Number, u8), Number>,
-}
-
-impl From<&Desired> for KnownSlots {
-    fn from(desired: &Desired) -> Self {
-        let parts = desired.parts.iter().map(|(key, part)| (*key, part.group));
-        Self {
-            endpoints: desired.slots.clone(),
-            members: desired.member_slots.clone(),
-            parts: parts.collect(),
-        }
-    }
 }
 
 /// What a group held.
@@ -49,6 +38,20 @@ impl KnownSlots {
     pub(super) fn groups(&self) -> impl Iterator<Item = Number> {
         let groups = self.endpoints.keys().chain(self.members.keys());
         groups.chain(self.parts.keys()).map(|(group, _)| *group)
+    }
+
+    /// The endpoints of a group, or of its parts; `numbered` are those that have numbers.
+    pub(super) fn endpoints_of(
+        &self,
+        group: Number,
+        numbered: &BTreeMap<Number, Endpoint>,
+    ) -> impl Iterator<Item = Endpoint> {
+        let parts = dense(&self.parts, group).into_iter();
+        parts.chain([group]).flat_map(|group| {
+            let members = dense(&self.members, group).into_iter();
+            let members = members.filter_map(|number| numbered.get(&number).copied());
+            dense(&self.endpoints, group).into_iter().chain(members)
+        })
     }
 
     /// The numbers that are those of parts. One may come more than once.

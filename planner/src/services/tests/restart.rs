@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use tweed_core::family::Family;
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::service::Service;
 use tweed_core::object::{Event, Object as _};
@@ -12,9 +13,45 @@ use super::groups::numbered;
 use super::random::World;
 use super::walk::{check, without_numbers};
 use crate::dice::Dice;
-use crate::services::desired::{Desired, Endpoint, Group, Number, Part, affinity_key, both_scopes};
+use crate::services::desired::{
+    Desired, Endpoint, Group, Number, Part, Span, Tracked, affinity_key, both_scopes,
+};
 use crate::services::tests::evaluator::Cluster;
 use crate::services::{KnownNumbers, KnownSlots, Notice, ServicePlanner, Step};
+
+/// What the kernel holds after this was written.
+impl From<&Desired> for KnownNumbers {
+    fn from(desired: &Desired) -> Self {
+        let addresses = desired.addresses.targets.iter();
+        let addresses = addresses.map(|(key, target)| (Tracked::Address(*key), target));
+        let node_ports = desired.node_ports.targets.iter();
+        let node_ports = node_ports.map(|(key, target)| (Tracked::NodePort(*key), target));
+        let groups = addresses
+            .chain(node_ports)
+            .filter_map(|(key, target)| Some((key, target.group()?)));
+        let mut limits: BTreeMap<_, Vec<Span>> = BTreeMap::new();
+        for (frontend, number) in &desired.limits {
+            limits
+                .entry((Family::of(frontend.address), *number))
+                .or_default();
+        }
+        for (number, span) in &desired.allowed {
+            let of = (Family::of(span.first), *number);
+            limits.entry(of).or_default().push(*span);
+        }
+        let parts = desired.parts.iter().map(|(key, part)| (*key, part.group));
+        Self {
+            groups: groups.collect(),
+            endpoints: desired.endpoints.clone(),
+            limits,
+            slots: KnownSlots {
+                endpoints: desired.slots.clone(),
+                members: desired.member_slots.clone(),
+                parts: parts.collect(),
+            },
+        }
+    }
+}
 
 /// A planner of the next run for these objects.
 fn next_run(cluster: &Cluster, old: &ServicePlanner) -> ServicePlanner {

@@ -19,7 +19,7 @@ use super::fixture::{
 };
 use super::random::World;
 use crate::dice::Dice;
-use crate::services::desired::{Endpoint, Frontend, Number, Tracked};
+use crate::services::desired::{Endpoint, Frontend, Tracked};
 use crate::services::tests::evaluator::{self, Cluster, Verdict};
 use crate::services::stale::{Flow, FlowEffect, Former, Judge, PROTOCOL};
 use crate::services::{KnownNumbers, ServicePlanner, Step};
@@ -311,15 +311,10 @@ fn flows_of_a_service_that_was_deleted_while_nobody_planned_are_stale_by_the_ker
     before.plan();
     let old = before.desired();
     let known = KnownNumbers::from(old).frontends_of(PROTOCOL);
-    let mut in_kernel = |family: Family, group: Number| -> Result<BTreeSet<Endpoint>, ()> {
-        assert_eq!(family, Family::V4);
-        let slots = old.slots.range((group, 0)..=(group, u8::MAX));
-        Ok(slots.map(|(_, endpoint)| *endpoint).collect())
-    };
 
     let mut after = planner(&cluster(vec![], vec![]));
     after.plan();
-    let former = Former::of_earlier_run(&known, after.desired(), &mut in_kernel).unwrap();
+    let former = Former::of_earlier_run(&known, after.desired());
     let gone = judge(&after, &former);
     for frontend in FRONTENDS {
         for endpoint in ["10.0.0.2:5353", "10.0.1.2:5353"] {
@@ -334,7 +329,7 @@ fn flows_of_a_service_that_was_deleted_while_nobody_planned_are_stale_by_the_ker
     // What is still there is judged by what serves now.
     let mut same = planner(&balanced());
     same.plan();
-    let none = Former::of_earlier_run(&known, same.desired(), &mut in_kernel).unwrap();
+    let none = Former::of_earlier_run(&known, same.desired());
     assert_eq!(none, Former::default());
 }
 

@@ -27,15 +27,30 @@ fn flows_of_a_service_of_local_endpoints_are_stale_by_the_kernels_elements_too()
     let mut before = planner(&cluster(vec![local], vec![dns_slice(both(), 5353)]));
     before.plan();
     let known = KnownNumbers::from(before.desired()).frontends_of(PROTOCOL);
-    let in_kernel = |_, group: Number| -> Result<BTreeSet<Endpoint>, ()> {
-        let slots = before.desired().slots.range((group, 0)..=(group, u8::MAX));
-        Ok(slots.map(|(_, endpoint)| *endpoint).collect())
-    };
     let mut after = planner(&cluster(vec![], vec![]));
     after.plan();
-    let former = Former::of_earlier_run(&known, after.desired(), in_kernel).unwrap();
+    let former = Former::of_earlier_run(&known, after.desired());
     let gone = judge(&after, &former);
     assert!(is_stale(&gone, FRONTENDS[0], "10.0.0.2:5353"));
     // It had none of another node.
     assert!(!is_stale(&gone, FRONTENDS[0], "10.0.1.2:5353"));
+}
+
+#[test]
+fn the_kernels_endpoints_are_found_in_parts_and_by_their_numbers() {
+    let many = |last: u8| endpoint(&format!("10.0.3.{last}"), "other");
+    let many: Vec<_> = (1..=200).map(many).collect();
+    for (affinity, endpoints) in [(None, many.clone()), (Some(60), both()), (Some(60), many)] {
+        let mut one = dns(service(&["10.96.0.1"]));
+        one.affinity_seconds = affinity;
+        let slice = dns_slice(endpoints, 5353);
+        let mut before = planner(&cluster(vec![one], vec![slice]));
+        before.plan();
+        let known = KnownNumbers::from(before.desired()).frontends_of(PROTOCOL);
+        let tracked = &before.desired().tracked;
+        assert_eq!(known.len(), tracked.len());
+        for (frontend, found) in known {
+            assert_eq!(BTreeSet::from_iter(found), *tracked[&frontend]);
+        }
+    }
 }

@@ -1,10 +1,8 @@
 //! Flows of Services that another proxy serves.
 
-use std::collections::BTreeSet;
-
 use tweed_core::object::Event;
 
-use super::{FRONTENDS, at, balanced, dns, is_stale, judge, plan, service_cidr};
+use super::{FRONTENDS, balanced, dns, is_stale, judge, plan, service_cidr};
 use crate::services::KnownNumbers;
 use crate::services::tests::evaluator::Cluster;
 use crate::services::stale::{FlowEffect, Former, PROTOCOL};
@@ -61,8 +59,7 @@ fn flows_of_a_service_that_moved_while_nobody_planned_are_not_stale_by_the_kerne
     moved.services[0].not_ours = true;
     let mut after = planner(&moved);
     after.plan();
-    let had = |_, _| Ok::<_, ()>(BTreeSet::from([at("10.0.0.2:5353")]));
-    let former = Former::of_earlier_run(&known, after.desired(), had).unwrap();
+    let former = Former::of_earlier_run(&known, after.desired());
     let judge = judge(&after, &former);
     for frontend in FRONTENDS {
         assert!(!is_stale(&judge, frontend, "10.0.0.2:5353"), "{frontend}");
