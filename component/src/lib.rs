@@ -5,7 +5,8 @@
 //! watch ── Event<T> ──▶ store::Store<T> ──▶ planner ── Step<Delta> ──▶ Progress, table in the kernel
 //! ```
 //!
-//! - [`store`] holds the objects of one kind, whichever it is.
+//! - [`store`] holds the objects of one kind, whichever it is; [`watched`] says what an event
+//!   calls for.
 //! - [`schema`] makes of one row for each set what is desired, and the changes of it.
 //! - [`step`] is what a planner says after each change of its inputs.
 //! - [`progress`] is the only answer to "does the kernel hold the plan?".
@@ -16,6 +17,7 @@ pub mod progress;
 pub mod schema;
 pub mod step;
 pub mod store;
+pub mod watched;
 
 pub use progress::Progress;
 pub use step::Step;

@@ -14,67 +14,10 @@ use std::collections::BTreeMap;
 use tweed_core::object::{Event, Loss, Object, ObjectKey};
 use tweed_core::version::Version;
 
-/// Objects of one kind by their key. Names are grouped by namespace, so that
-/// objects of a kind without namespaces need no memory for one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Objects<T>(BTreeMap<String, BTreeMap<String, T>>);
+use crate::watched::{Change, Watched};
 
-impl<T> Default for Objects<T> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<T: Object> FromIterator<T> for Objects<T> {
-    fn from_iter<I: IntoIterator<Item = T>>(objects: I) -> Self {
-        let mut all = Self::default();
-        for object in objects {
-            all.insert(object.key(), object);
-        }
-        all
-    }
-}
-
-impl<T> Objects<T> {
-    /// The object with this key.
-    pub fn get(&self, key: &ObjectKey) -> Option<&T> {
-        self.find(&key.namespace, &key.name)
-    }
-
-    /// All objects, by namespace and name.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.0.values().flat_map(BTreeMap::values)
-    }
-
-    /// How many objects there are.
-    pub fn len(&self) -> usize {
-        self.0.values().map(BTreeMap::len).sum()
-    }
-
-    /// Whether there is no object.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// As [`Objects::get`], without a key to be allocated.
-    fn find(&self, namespace: &str, name: &str) -> Option<&T> {
-        self.0.get(namespace)?.get(name)
-    }
-
-    fn insert(&mut self, key: ObjectKey, object: T) -> Option<T> {
-        let names = self.0.entry(key.namespace).or_default();
-        names.insert(key.name, object)
-    }
-
-    fn remove(&mut self, key: &ObjectKey) -> Option<T> {
-        let names = self.0.get_mut(&key.namespace)?;
-        let was = names.remove(&key.name);
-        if names.is_empty() {
-            self.0.remove(&key.namespace);
-        }
-        was
-    }
-}
+/// Objects of one kind by their key.
+pub type Objects<T> = BTreeMap<ObjectKey, T>;
 
 /// How many objects are remembered one by one as touched. Beyond this number a
 /// planner plans for all of them, which then costs less than one after the other.
@@ -111,9 +54,7 @@ impl<T> Touched<T> {
 #[derive(Debug)]
 pub struct Store<T> {
     objects: Objects<T>,
-    /// The list that is under way.
-    listing: Option<Objects<T>>,
-    complete: bool,
+    watched: Watched<ObjectKey, T>,
     /// Why the source cannot be read.
     lost: Option<String>,
     version: Version,
@@ -124,9 +65,8 @@ impl<T> Default for Store<T> {
     /// A store before the first event.
     fn default() -> Self {
         Self {
-            objects: Objects::default(),
-            listing: None,
-            complete: false,
+            objects: Objects::new(),
+            watched: Watched::default(),
             lost: None,
             version: Version::default(),
             touched: Touched::Everything,
@@ -140,41 +80,19 @@ impl<T: Object> Store<T> {
     #[must_use = "a change calls for a new plan"]
     pub fn apply(&mut self, event: Event<T>) -> bool {
         let changed = match event {
-            Event::Init => {
-                self.listing = Some(Objects::default());
-                false
-            }
-            Event::InitApply(object) => {
-                if let Some(listing) = &mut self.listing {
-                    listing.insert(object.key(), object);
-                }
-                false
-            }
-            Event::InitDone => match self.listing.take() {
-                Some(objects) => self.replace(objects),
-                None => false,
-            },
-            Event::Apply(object) => {
-                if let Some(listing) = &mut self.listing {
-                    listing.insert(object.key(), object.clone());
-                }
-                self.set(object)
-            }
-            Event::Delete(key) => {
-                if let Some(listing) = &mut self.listing {
-                    listing.remove(&key);
-                }
-                self.remove(key)
-            }
             // Successive attempts may fail for different reasons; each is
             // worth a line in the log, so each is a change.
-            Event::Lost(Loss { reason, .. }) if self.lost.as_ref() == Some(&reason) => false,
             Event::Lost(Loss { reason, .. }) => {
-                self.lost = Some(reason);
-                true
+                let reason = Some(reason);
+                std::mem::replace(&mut self.lost, reason.clone()) != reason
             }
             Event::Restored => self.lost.take().is_some(),
-            Event::Absent(_) => false,
+            event => match self.watched.apply(event, |key| key, Some) {
+                Change::Nothing => false,
+                Change::Replace { all, is_first } => self.replace(all, is_first),
+                Change::Set(key, Some(object)) => self.set(key, object),
+                Change::Set(key, None) => self.remove(key),
+            },
         };
         if changed {
             self.version.bump();
@@ -190,7 +108,7 @@ impl<T: Object> Store<T> {
     /// Whether a list has ended: before that the objects are unknown, and
     /// nothing may be removed because it is not among them.
     pub fn is_complete(&self) -> bool {
-        self.complete
+        self.watched.is_complete()
     }
 
     /// Why the source cannot be read, while it cannot be read.
@@ -206,7 +124,7 @@ impl<T: Object> Store<T> {
     /// The objects of the list that is under way: those that the store will
     /// hold if [`Event::InitDone`] is next.
     pub fn listing(&self) -> Option<&Objects<T>> {
-        self.listing.as_ref()
+        self.watched.listing()
     }
 
     /// Which objects have changed since this was last asked: the first time any
@@ -215,22 +133,19 @@ impl<T: Object> Store<T> {
         std::mem::take(&mut self.touched)
     }
 
-    fn replace(&mut self, objects: Objects<T>) -> bool {
-        if self.complete && self.objects == objects {
+    fn replace(&mut self, objects: Objects<T>, is_first: bool) -> bool {
+        if !is_first && self.objects == objects {
             return false;
         }
-        self.complete = true;
         self.objects = objects;
         self.touched = Touched::Everything;
         true
     }
 
-    fn set(&mut self, object: T) -> bool {
-        let known = self.objects.find(object.namespace(), object.name());
-        if !self.complete || known == Some(&object) {
+    fn set(&mut self, key: ObjectKey, object: T) -> bool {
+        if self.objects.get(&key) == Some(&object) {
             return false;
         }
-        let key = object.key();
         let was = self.objects.insert(key.clone(), object);
         self.touched.add(key, was);
         true

@@ -41,7 +41,7 @@ fn list(store: &mut Store<Thing>, things: impl IntoIterator<Item = Thing>) -> bo
 }
 
 fn things(store: &Store<Thing>) -> Vec<Thing> {
-    store.objects().iter().cloned().collect()
+    store.objects().values().cloned().collect()
 }
 
 #[test]

@@ -84,8 +84,8 @@ impl Cluster {
     #[must_use]
     pub fn resumed(mut self, nodes: impl IntoIterator<Item = Node>) -> Self {
         let nodes = nodes.into_iter().map(|node| self.share_labels(node));
-        let nodes: Objects<Node> = nodes.collect();
-        let held = nodes.get(&self.own).is_some().then_some(nodes);
+        let nodes: Objects<Node> = nodes.map(|node| (node.key(), node)).collect();
+        let held = nodes.contains_key(&self.own).then_some(nodes);
         Self {
             switched: held.is_some(),
             held,
@@ -100,7 +100,7 @@ impl Cluster {
         let loses_own = match &event {
             Event::Delete(key) => *key == self.own,
             Event::InitDone => {
-                (self.store.listing()).is_some_and(|list| list.get(&self.own).is_none())
+                (self.store.listing()).is_some_and(|list| !list.contains_key(&self.own))
             }
             _ => false,
         };
@@ -157,7 +157,7 @@ impl Cluster {
 
     /// The Nodes of the last good snapshot.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.objects().into_iter().flat_map(Objects::iter)
+        self.objects().into_iter().flat_map(Objects::values)
     }
 
     /// Whether the last good snapshot is what the source says now, and no older
@@ -251,7 +251,7 @@ impl Cluster {
         let objects = self.store.objects();
         match () {
             () if !self.store.is_complete() => Listed::Nothing,
-            () if objects.get(&self.own).is_some() => Listed::Own,
+            () if objects.contains_key(&self.own) => Listed::Own,
             () if objects.is_empty() => Listed::Empty,
             () => Listed::Others,
         }

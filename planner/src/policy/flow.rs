@@ -67,7 +67,7 @@ impl PolicyPlanner {
             port,
         };
         let network = index.network_policies();
-        let cluster = index.cluster_policies.objects().iter();
+        let cluster = index.cluster_policies.objects().values();
         let policies = Policies {
             network: network.collect(),
             cluster: cluster.collect(),
@@ -92,9 +92,7 @@ impl PolicyPlanner {
         let PodName { namespace, name } = name;
         let has_namespace = || {
             let namespaces = index.namespaces.objects();
-            namespaces
-                .get(&ObjectKey::from(namespace.as_str()))
-                .is_some()
+            namespaces.contains_key(&ObjectKey::from(namespace.as_str()))
         };
         match index.known(address) {
             Known::Open => None,

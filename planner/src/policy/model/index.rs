@@ -115,13 +115,13 @@ impl Index {
         let known = self.namespaces.objects();
         let isolates = self.namespaces.is_complete() || self.may_lack_policies();
         let is_new =
-            |one: &&Namespace| isolates && one.terminating && known.get(&one.key()).is_none();
+            |one: &&Namespace| isolates && one.terminating && !known.contains_key(&one.key());
         let (one, all) = match &event {
             Event::Apply(one) => (Some(one), None),
             Event::InitDone => (None, self.namespaces.listing()),
             _ => (None, None),
         };
-        let all = all.into_iter().flat_map(|all| all.iter()).chain(one);
+        let all = all.into_iter().flat_map(|all| all.values()).chain(one);
         self.retained.extend(all.filter(is_new).map(isolation_of));
         let changed = self.namespaces.apply(event);
         let namespaces = &self.namespaces;
@@ -140,16 +140,16 @@ impl Index {
                 self.retained.extend(gone.map(|one| (key.clone(), one)));
             }
             Event::InitDone => {
-                let all = known.iter();
+                let all = known.values();
                 let all = all.filter(|one| is_terminating(namespaces, &one.namespace));
                 self.retained
                     .extend(all.map(|one| (one.key(), one.clone())));
                 if self.may_lack_policies() {
-                    let all = namespaces.objects().iter().filter(|one| one.terminating);
+                    let all = namespaces.objects().values().filter(|one| one.terminating);
                     self.retained.extend(all.map(isolation_of));
                 }
                 if let Some(listing) = self.network_policies.listing() {
-                    self.retained.retain(|key, _| listing.get(key).is_none());
+                    self.retained.retain(|key, _| !listing.contains_key(key));
                 }
             }
             _ => {}
@@ -171,7 +171,7 @@ impl Index {
 
     /// All NetworkPolicies that are in force for the pods that they select.
     pub fn network_policies(&self) -> impl Iterator<Item = &NetworkPolicy> {
-        let known = self.network_policies.objects().iter();
+        let known = self.network_policies.objects().values();
         known.chain(self.retained.values())
     }
 
@@ -186,7 +186,7 @@ impl Index {
         let network = self.network_policies();
         let network =
             network.map(|one| PolicyKey::Network(one.namespace.clone(), one.name.clone()));
-        let cluster = self.cluster_policies.objects().iter();
+        let cluster = self.cluster_policies.objects().values();
         network.chain(cluster.map(|one| PolicyKey::Cluster(one.name.clone())))
     }
 
@@ -273,7 +273,7 @@ impl Index {
         let names: Vec<String> = match namespaces {
             Namespaces::Named(name) => vec![name.clone()],
             Namespaces::Selected(selector) => {
-                let all = self.namespaces.objects().iter();
+                let all = self.namespaces.objects().values();
                 let selected = all.filter(|one| selects_namespace(selector, one));
                 selected.map(|one| one.name.clone()).collect()
             }
@@ -306,7 +306,7 @@ impl Index {
             return Known::Open;
         };
         let namespace = ObjectKey::from(local.name.namespace.as_str());
-        if self.namespaces.objects().get(&namespace).is_none() {
+        if !self.namespaces.objects().contains_key(&namespace) {
             return Known::NotYet;
         }
         match self.entry_of(local) {
@@ -332,7 +332,7 @@ impl Index {
         let network = network.filter(|policy| network_policy_selects(policy, kind));
         let network =
             network.map(|one| PolicyKey::Network(one.namespace.clone(), one.name.clone()));
-        let cluster = self.cluster_policies.objects().iter();
+        let cluster = self.cluster_policies.objects().values();
         let selects = |policy: &&ClusterNetworkPolicy| {
             rules::cluster_policy_selects(policy, namespace, &kind.labels)
         };

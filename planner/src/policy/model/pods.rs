@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use tweed_component::watched::{Change, Watched};
 use tweed_core::object::pod::Pod;
 use tweed_core::object::{Event, ObjectKey};
 
@@ -58,14 +59,6 @@ pub type PodId = u32;
 /// A pod's namespace and name.
 pub type PodKey = (Arc<str>, Box<str>);
 
-/// The pods of one watch.
-#[derive(Debug, Default)]
-struct Scope {
-    complete: bool,
-    /// The list that is under way.
-    listing: Option<HashMap<PodKey, Entry>>,
-}
-
 /// All pods that are known.
 #[derive(Debug, Default)]
 pub struct PodIndex {
@@ -73,7 +66,7 @@ pub struct PodIndex {
     pods: HashMap<Arc<str>, HashMap<Box<str>, PodId>>,
     slots: Vec<Option<Known>>,
     free: Vec<PodId>,
-    scopes: BTreeMap<PodScope, Scope>,
+    scopes: BTreeMap<PodScope, Watched<PodKey, Entry>>,
     addresses: HashMap<IpAddr, Claims>,
     kinds: HashMap<Arc<Kind>, Vec<PodId>>,
     /// The pods of each node that policies see.
@@ -99,31 +92,26 @@ fn bit(scope: &PodScope) -> u8 {
 impl PodIndex {
     /// Takes one event of a watch in. True if a pod or what is complete changed.
     pub fn apply(&mut self, scope: &PodScope, event: Event<Pod>) -> bool {
-        match event {
-            Event::Init => {
-                let scope = self.scopes.entry(scope.clone()).or_default();
-                scope.listing = Some(HashMap::new());
-                false
-            }
-            Event::InitApply(pod) => {
-                if self.belongs(scope, &pod.namespace) {
-                    self.add_to_list(scope, &pod);
-                }
-                false
-            }
-            Event::InitDone => self.replace(scope),
-            Event::Apply(pod) if self.belongs(scope, &pod.namespace) => {
-                self.add_to_list(scope, &pod);
-                let complete = self.is_complete(scope);
-                complete && self.set(scope, &pod)
-            }
-            Event::Apply(_) | Event::Absent(_) | Event::Lost(_) | Event::Restored => false,
-            Event::Delete(ObjectKey { name, namespace }) => {
-                if let Some(listing) = self.listing(scope) {
-                    listing.remove(&(namespace.as_str().into(), name.as_str().into()));
-                }
-                self.remove(scope, &namespace, &name)
-            }
+        if let Event::InitApply(pod) | Event::Apply(pod) = &event
+            && !self.belongs(scope, &pod.namespace)
+        {
+            return false;
+        }
+        if matches!(event, Event::Init) {
+            self.scopes.entry(scope.clone()).or_default();
+        }
+        let Self {
+            interner, scopes, ..
+        } = self;
+        let Some(watched) = scopes.get_mut(scope) else {
+            return false;
+        };
+        let key = |key: ObjectKey| (key.namespace.into(), key.name.into());
+        match watched.apply(event, key, |pod| Some(entry(interner, &pod))) {
+            Change::Nothing => false,
+            Change::Replace { all, is_first } => self.replace(scope, all, is_first),
+            Change::Set((_, name), Some(entry)) => self.put(scope, &name, entry),
+            Change::Set((namespace, name), None) => self.remove(scope, &namespace, &name),
         }
     }
 
@@ -139,12 +127,12 @@ impl PodIndex {
 
     /// Whether a list of this watch has ended.
     pub fn is_complete(&self, scope: &PodScope) -> bool {
-        self.scopes.get(scope).is_some_and(|scope| scope.complete)
+        self.scopes.get(scope).is_some_and(Watched::is_complete)
     }
 
     /// The scopes that are listed, besides that of the own pods.
     pub fn listed_of_others(&self) -> BTreeSet<PodScope> {
-        let listed = self.scopes.iter().filter(|(_, scope)| scope.complete);
+        let listed = self.scopes.iter().filter(|(_, scope)| scope.is_complete());
         let others = listed.filter(|(scope, _)| **scope != PodScope::Own);
         others.map(|(scope, _)| scope.clone()).collect()
     }
@@ -231,22 +219,6 @@ impl PodIndex {
         }
     }
 
-    fn listing(&mut self, scope: &PodScope) -> Option<&mut HashMap<PodKey, Entry>> {
-        self.scopes.get_mut(scope)?.listing.as_mut()
-    }
-
-    fn add_to_list(&mut self, scope: &PodScope, pod: &Pod) {
-        let Self {
-            interner, scopes, ..
-        } = self;
-        let known = scopes.get_mut(scope);
-        if let Some(listing) = known.and_then(|scope| scope.listing.as_mut()) {
-            let entry = entry(interner, pod);
-            let key = (entry.kind.namespace.clone(), pod.name.as_str().into());
-            listing.insert(key, entry);
-        }
-    }
-
     fn id(&self, namespace: &str, name: &str) -> Option<PodId> {
         self.pods.get(namespace)?.get(name).copied()
     }
@@ -257,30 +229,25 @@ impl PodIndex {
     }
 
     /// Ends a list: what it gives replaces what the same watch gave before.
-    fn replace(&mut self, scope: &PodScope) -> bool {
-        let Some(known) = self.scopes.get_mut(scope) else {
-            return false;
-        };
-        let Some(listing) = known.listing.take() else {
-            return false;
-        };
-        let mut changed = !std::mem::replace(&mut known.complete, true);
-        self.scopes_touched |= changed;
+    fn replace(
+        &mut self,
+        scope: &PodScope,
+        all: BTreeMap<PodKey, Entry>,
+        is_first: bool,
+    ) -> bool {
+        let mut changed = is_first;
+        self.scopes_touched |= is_first;
         changed |= self.retain(scope, |namespace, name| {
-            listing.contains_key(&(namespace.clone(), name.into()))
+            all.contains_key(&(namespace.clone(), name.into()))
         });
-        for ((namespace, name), entry) in listing {
-            changed |= self.put(scope, namespace, &name, entry);
+        for ((_, name), entry) in all {
+            changed |= self.put(scope, &name, entry);
         }
         changed
     }
 
-    fn set(&mut self, scope: &PodScope, pod: &Pod) -> bool {
-        let entry = entry(&mut self.interner, pod);
-        self.put(scope, entry.kind.namespace.clone(), &pod.name, entry)
-    }
-
-    fn put(&mut self, scope: &PodScope, namespace: Arc<str>, name: &str, entry: Entry) -> bool {
+    fn put(&mut self, scope: &PodScope, name: &str, entry: Entry) -> bool {
+        let namespace = entry.kind.namespace.clone();
         let id = self.id(&namespace, name);
         let mut given = bit(scope);
         if let Some(id) = id {

@@ -13,7 +13,7 @@ impl Model {
     /// in force nowhere because it is not known whom they are about.
     pub(super) fn collect_problems(&mut self, index: &Index) {
         let in_force = self.in_force.iter().filter_map(partly_unsupported);
-        let cluster = index.cluster_policies.objects().iter();
+        let cluster = index.cluster_policies.objects().values();
         self.problems = in_force
             .chain(cluster.filter_map(without_subject))
             .collect();

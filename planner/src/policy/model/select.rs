@@ -340,7 +340,7 @@ impl Model {
     /// the rules before that still decide.
     fn look_around(&mut self, index: &Index) {
         let atoms = self.peer_sets.iter().flat_map(|(_, atoms)| atoms);
-        self.peers = wants::peers(atoms, || index.namespaces.objects().iter(), &self.peers);
+        self.peers = wants::peers(atoms, || index.namespaces.objects().values(), &self.peers);
         self.kept = match index.are_watched(&self.peers) {
             true => BTreeSet::new(),
             false => index.pods.listed_of_others(),

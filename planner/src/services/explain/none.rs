@@ -73,7 +73,7 @@ impl Answer<'_> {
         }
         let model = self.model();
         let overlap = || {
-            let mut cidrs = model.cidrs.objects().iter().flat_map(|one| &one.cidrs);
+            let mut cidrs = model.cidrs.objects().values().flat_map(|one| &one.cidrs);
             let has = |cidr: &String| parse_cidr(cidr).is_some_and(|cidr| cidr.contains(address));
             let what = match within(&model.surroundings.pod_networks, address) {
                 true => "in a range of pods",

@@ -272,7 +272,7 @@ impl Model {
         let touched = std::mem::take(&mut self.cidrs_touched) || found != self.api_servers;
         self.api_servers = found;
         if touched {
-            let cidrs = self.cidrs.objects().iter();
+            let cidrs = self.cidrs.objects().values();
             self.networks = ServiceNetworks::of(cidrs, &self.surroundings, &self.api_servers);
         }
         touched

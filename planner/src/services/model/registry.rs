@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use tweed_component::watched::{Change, Watched};
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::service::Service;
 use tweed_core::object::{Event, Object, ObjectKey};
@@ -29,77 +30,6 @@ impl Known {
     }
 }
 
-/// The list and the completeness of one watch.
-#[derive(Debug)]
-struct Watch<K, V> {
-    complete: bool,
-    /// The list that is under way.
-    listing: Option<BTreeMap<K, V>>,
-}
-
-impl<K, V> Default for Watch<K, V> {
-    fn default() -> Self {
-        Self {
-            complete: false,
-            listing: None,
-        }
-    }
-}
-
-/// What an event calls for.
-enum Change<K, V> {
-    Nothing,
-    /// These are all that there are.
-    Replace(BTreeMap<K, V>),
-    /// One is this, or is gone.
-    Set(K, Option<V>),
-}
-
-impl<K: Ord + Clone, V: Clone> Watch<K, V> {
-    /// Takes an event in. `read` gives what is kept of an object, `None` if nothing is.
-    fn apply<T: Object>(
-        &mut self,
-        event: Event<T>,
-        key: impl Fn(ObjectKey) -> K,
-        read: impl Fn(&T) -> Option<V>,
-    ) -> Change<K, V> {
-        let (key, value) = match event {
-            Event::Init => {
-                self.listing = Some(BTreeMap::new());
-                return Change::Nothing;
-            }
-            Event::InitApply(object) => {
-                self.list(&key(object.key()), read(&object));
-                return Change::Nothing;
-            }
-            Event::InitDone => {
-                let Some(listing) = self.listing.take() else {
-                    return Change::Nothing;
-                };
-                return Change::Replace(listing);
-            }
-            Event::Apply(object) => (key(object.key()), read(&object)),
-            Event::Delete(deleted) => (key(deleted), None),
-            Event::Absent(_) | Event::Lost(_) | Event::Restored => return Change::Nothing,
-        };
-        self.list(&key, value.clone());
-        match self.complete {
-            true => Change::Set(key, value),
-            false => Change::Nothing,
-        }
-    }
-
-    fn list(&mut self, key: &K, value: Option<V>) {
-        let Some(listing) = &mut self.listing else {
-            return;
-        };
-        match value {
-            Some(value) => listing.insert(key.clone(), value),
-            None => listing.remove(key),
-        };
-    }
-}
-
 /// All Services and slices.
 #[derive(Debug)]
 pub struct Registry {
@@ -109,8 +39,8 @@ pub struct Registry {
     with_frontends: usize,
     /// The Service that each slice belongs to.
     owners: HashMap<ObjectKey, Arc<ServiceName>>,
-    services: Watch<Arc<ServiceName>, Arc<Spec>>,
-    slices: Watch<ObjectKey, (Arc<ServiceName>, Slice)>,
+    services: Watched<Arc<ServiceName>, Arc<Spec>>,
+    slices: Watched<ObjectKey, (Arc<ServiceName>, Slice)>,
     touched: BTreeSet<Arc<ServiceName>>,
 }
 
@@ -129,8 +59,8 @@ impl Registry {
             known: BTreeMap::new(),
             with_frontends: 0,
             owners: HashMap::new(),
-            services: Watch::default(),
-            slices: Watch::default(),
+            services: Watched::default(),
+            slices: Watched::default(),
             touched: BTreeSet::new(),
         }
     }
@@ -138,18 +68,18 @@ impl Registry {
     /// Takes an event of the watch of Services in. True if anything changed.
     pub fn apply_services(&mut self, event: Event<Service>) -> bool {
         let options = &self.options;
-        let read = |service: &Service| Spec::read(service, options).map(Arc::new);
+        let read = |service: Service| Spec::read(&service, options).map(Arc::new);
         match self.services.apply(event, name, read) {
             Change::Nothing => false,
             Change::Set(name, spec) => self.set_service(name, spec),
-            Change::Replace(mut listing) => {
-                let mut changed = !std::mem::replace(&mut self.services.complete, true);
+            Change::Replace { mut all, is_first } => {
+                let mut changed = is_first;
                 let names: Vec<_> = self.known.keys().cloned().collect();
                 for name in names {
-                    let spec = listing.remove(&name);
+                    let spec = all.remove(&name);
                     changed |= self.set_service(name, spec);
                 }
-                for (name, spec) in listing {
+                for (name, spec) in all {
                     changed |= self.set_service(name, Some(spec));
                 }
                 changed
@@ -160,7 +90,7 @@ impl Registry {
     /// Takes an event of the watch of EndpointSlices in. True if anything changed.
     pub fn apply_slices(&mut self, event: Event<EndpointSlice>) -> bool {
         let node = &self.options.node_name;
-        let read = |slice: &EndpointSlice| {
+        let read = |slice: EndpointSlice| {
             let ours = !slice.service.is_empty() && !slice.not_ours;
             let owner = || {
                 name(ObjectKey {
@@ -168,19 +98,19 @@ impl Registry {
                     name: slice.service.clone(),
                 })
             };
-            ours.then(|| (owner(), Slice::read(slice, node)))
+            ours.then(|| (owner(), Slice::read(&slice, node)))
         };
         match self.slices.apply(event, |key| key, read) {
             Change::Nothing => false,
             Change::Set(key, slice) => self.set_slice(key, slice),
-            Change::Replace(listing) => {
-                let mut changed = !std::mem::replace(&mut self.slices.complete, true);
-                let gone = self.owners.keys().filter(|key| !listing.contains_key(key));
+            Change::Replace { all, is_first } => {
+                let mut changed = is_first;
+                let gone = self.owners.keys().filter(|key| !all.contains_key(key));
                 let gone: Vec<_> = gone.cloned().collect();
                 for key in gone {
                     changed |= self.set_slice(key, None);
                 }
-                for (key, slice) in listing {
+                for (key, slice) in all {
                     changed |= self.set_slice(key, Some(slice));
                 }
                 changed
@@ -190,8 +120,8 @@ impl Registry {
 
     /// What is not known yet, in words.
     pub fn missing(&self) -> impl Iterator<Item = &'static str> {
-        let services = (!self.services.complete).then_some(Service::KINDS);
-        let slices = (!self.slices.complete).then_some(EndpointSlice::KINDS);
+        let services = (!self.services.is_complete()).then_some(Service::KINDS);
+        let slices = (!self.slices.is_complete()).then_some(EndpointSlice::KINDS);
         services.into_iter().chain(slices)
     }
 
