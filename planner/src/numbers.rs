@@ -3,7 +3,6 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
-use std::ops::RangeInclusive;
 
 /// A number by which the kernel's sets and maps name something of a planner's: an identity,
 /// a profile, a group of endpoints.
@@ -13,8 +12,13 @@ pub type Number = u32;
 /// before [`Numbers::settle`]: within one change a number never means two things.
 #[derive(Debug)]
 pub struct Numbers {
+    /// From here on none was ever given out, but for `ahead`.
     next: Number,
-    free: BTreeSet<Number>,
+    /// While `next` is below this, those that were given back rest: the kernel remembers
+    /// something by them for a time.
+    rest_until: Number,
+    /// Those that are free again, the longest first.
+    free: VecDeque<Number>,
     returned: Vec<Number>,
     /// Numbers that are given out only to whoever asks for them.
     aside: BTreeSet<Number>,
@@ -27,17 +31,34 @@ impl Numbers {
     pub fn from(first: Number) -> Self {
         Self {
             next: first,
-            free: BTreeSet::new(),
+            rest_until: 0,
+            free: VecDeque::new(),
             returned: Vec::new(),
             aside: BTreeSet::new(),
             ahead: BTreeSet::new(),
         }
     }
 
+    /// All numbers from `first` on are free, and those up to `last` are given out before any
+    /// is given out again.
+    pub fn resting(first: Number, last: Number) -> Self {
+        Self {
+            rest_until: last + 1,
+            ..Self::from(first)
+        }
+    }
+
     /// Sets numbers aside that had a meaning before, until [`Numbers::open_aside`]. They
-    /// are none that was given out.
+    /// are none that was given out. Where numbers rest, so do those below the highest of
+    /// them, which may have had a meaning too.
     pub fn set_aside(&mut self, numbers: impl IntoIterator<Item = Number>) {
         self.aside.extend(numbers);
+        let highest = self.aside.last().copied();
+        if let Some(highest) = highest.filter(|_| self.rest_until > 0) {
+            let below = (self.next..highest).filter(|number| !self.aside.contains(number));
+            self.free.extend(below);
+            self.next = highest + 1;
+        }
     }
 
     /// Gives out a number that is set aside. False if it is not, or not any more.
@@ -58,7 +79,9 @@ impl Numbers {
 
     /// A free number.
     pub fn take(&mut self) -> Number {
-        if let Some(number) = self.free.pop_first() {
+        if self.next >= self.rest_until
+            && let Some(number) = self.free.pop_front()
+        {
             return number;
         }
         loop {
@@ -68,6 +91,17 @@ impl Numbers {
                 return number;
             }
         }
+    }
+
+    /// As [`Numbers::take`], where each number stands for so many in a row: the first of these,
+    /// none if it is beyond `last`.
+    pub fn take_row(&mut self, length: Number, last: Number) -> Option<Number> {
+        let row = self.take();
+        let first = row.checked_mul(length).filter(|first| *first <= last);
+        if first.is_none() {
+            self.give_back(row);
+        }
+        first
     }
 
     /// Gives a number back.
@@ -213,71 +247,6 @@ impl<T: Eq + Hash> Interned<T> {
     }
 }
 
-/// The numbers of a range by which the kernel remembers something for a time, also after
-/// they are given back: those that were never given out come first, then those that were
-/// given back, the longest first. None is given out again before [`RestingNumbers::settle`].
-#[derive(Debug)]
-pub struct RestingNumbers {
-    /// Those that were never given out.
-    unused: RangeInclusive<Number>,
-    /// Those that are free again, in the order in which they are given out.
-    free: VecDeque<Number>,
-    returned: Vec<Number>,
-    /// Numbers that are given out only to whoever asks for them.
-    aside: BTreeSet<Number>,
-}
-
-impl RestingNumbers {
-    /// All numbers of the range are free.
-    pub fn of(range: RangeInclusive<Number>) -> Self {
-        Self {
-            unused: range,
-            free: VecDeque::new(),
-            returned: Vec::new(),
-            aside: BTreeSet::new(),
-        }
-    }
-
-    /// Sets numbers aside that had a meaning before, until [`RestingNumbers::open_aside`],
-    /// before any is given out. Those below the highest of them, which may have had one too,
-    /// come only after those above.
-    pub fn set_aside(&mut self, numbers: impl IntoIterator<Item = Number>) {
-        let of_range = |number: &Number| self.unused.contains(number);
-        self.aside = numbers.into_iter().filter(of_range).collect();
-        let Some(highest) = self.aside.last().copied() else {
-            return;
-        };
-        let below = (*self.unused.start()..highest).filter(|number| !self.aside.contains(number));
-        self.free.extend(below);
-        self.unused = highest + 1..=*self.unused.end();
-    }
-
-    /// Gives out a number that is set aside. False if it is not, or not any more.
-    pub fn take_aside(&mut self, number: Number) -> bool {
-        self.aside.remove(&number)
-    }
-
-    /// The numbers that are still set aside are free like others that were given back.
-    pub fn open_aside(&mut self) {
-        self.free.extend(std::mem::take(&mut self.aside));
-    }
-
-    /// A free number, if there is one.
-    pub fn take(&mut self) -> Option<Number> {
-        self.unused.next().or_else(|| self.free.pop_front())
-    }
-
-    /// Gives a number back.
-    pub fn give_back(&mut self, number: Number) {
-        self.returned.push(number);
-    }
-
-    /// A change has ended: what was given back in it may be given out in the next one.
-    pub fn settle(&mut self) {
-        self.free.extend(self.returned.drain(..));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -286,31 +255,32 @@ mod tests {
 
     #[test]
     fn numbers_rest_for_as_long_as_there_are_others() {
-        let mut numbers = RestingNumbers::of(1..=5);
+        let mut numbers = Numbers::resting(1, 5);
         let taken = [numbers.take(), numbers.take(), numbers.take()];
-        assert_eq!(taken, [Some(1), Some(2), Some(3)]);
+        assert_eq!(taken, [1, 2, 3]);
         for number in [3, 1] {
             numbers.give_back(number);
         }
         // Two are left that nobody has had; those given back wait for the end of the change.
-        let taken = [numbers.take(), numbers.take(), numbers.take()];
-        assert_eq!(taken, [Some(4), Some(5), None]);
+        assert_eq!([numbers.take(), numbers.take()], [4, 5]);
+        assert_eq!(numbers.take_row(1, 5), None);
         numbers.settle();
         numbers.give_back(2);
         numbers.settle();
         let taken = [(); 4].map(|()| numbers.take());
-        assert_eq!(taken, [Some(3), Some(1), Some(2), None]);
+        assert_eq!(taken[..2], [3, 1]);
+        assert!(taken.contains(&2));
     }
 
     #[test]
     fn numbers_of_an_earlier_run_rest_too() {
-        let mut numbers = RestingNumbers::of(1..=6);
-        numbers.set_aside([2, 4, 9]);
+        let mut numbers = Numbers::resting(1, 6);
+        numbers.set_aside([2, 4]);
         assert!(numbers.take_aside(2));
         assert!(!numbers.take_aside(2) && !numbers.take_aside(3) && !numbers.take_aside(9));
         numbers.open_aside();
-        let taken = [(); 6].map(|()| numbers.take());
-        assert_eq!(taken, [Some(5), Some(6), Some(1), Some(3), Some(4), None]);
+        let taken = [(); 5].map(|()| numbers.take());
+        assert_eq!(taken, [5, 6, 1, 3, 4]);
     }
 
     proptest! {

@@ -2,7 +2,6 @@
 //! numbers of these where clients are to keep them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 
 use tweed_core::family::Family;
 
@@ -18,7 +17,7 @@ use super::groups::{Groups, MAX_ENDPOINTS};
 use super::known_numbers::KnownNumbers;
 use super::tables::{Tables, put};
 use super::timeouts::Timeouts;
-use crate::numbers::{Numbers, RestingNumbers};
+use crate::numbers::Numbers;
 
 /// A Service port in one family that has been planned.
 #[derive(Debug)]
@@ -110,7 +109,7 @@ pub struct Ports {
     /// The numbers of blocks, from that of [`FIRST_AFFINITY`] on. The clients of a port that
     /// is closed are remembered by its block until their timeout, so it is the last one that
     /// another port gets.
-    blocks: RestingNumbers,
+    blocks: Numbers,
     timeouts: Timeouts,
     /// What the numbers meant in an earlier run, until all ports are planned.
     known: KnownNumbers,
@@ -121,16 +120,15 @@ impl Default for Ports {
         Self {
             groups: Groups::default(),
             plain: Numbers::from(FIRST_GROUP / PORT_DISTANCE),
-            blocks: RestingNumbers::of(BLOCKS),
+            blocks: Numbers::resting(FIRST_AFFINITY / AFFINITY_BLOCK, LAST_BLOCK),
             timeouts: Timeouts::default(),
             known: KnownNumbers::default(),
         }
     }
 }
 
-/// The numbers of blocks: all that there is room for.
-const BLOCKS: RangeInclusive<Number> =
-    FIRST_AFFINITY / AFFINITY_BLOCK..=Number::MAX / AFFINITY_BLOCK;
+/// The last block that there is room for.
+const LAST_BLOCK: Number = Number::MAX / AFFINITY_BLOCK;
 /// How many endpoints a block has numbers for.
 const ROOM: usize = (AFFINITY_BLOCK - PORT_DISTANCE) as usize;
 
@@ -172,8 +170,10 @@ impl Ports {
     pub fn open(&mut self, spec: &Spec, port: &ServicePort) -> PlannedPort {
         let affinity = spec.affinity.is_some();
         let known = self.take_known(spec, port, affinity);
-        let block = || affinity.then(|| self.take_block()).flatten();
-        let base = known.or_else(block).or_else(|| self.take_plain());
+        let block = || self.blocks.take_row(AFFINITY_BLOCK, Number::MAX);
+        let base = known
+            .or_else(|| affinity.then(block).flatten())
+            .or_else(|| self.plain.take_row(PORT_DISTANCE, FIRST_PART - 1));
         PlannedPort {
             family: port.family,
             index: port.index,
@@ -193,22 +193,6 @@ impl Ports {
             true => self.blocks.take_aside(base / AFFINITY_BLOCK),
             false => self.plain.take_aside(base / PORT_DISTANCE),
         })
-    }
-
-    /// The first number of a free block.
-    fn take_block(&mut self) -> Option<Number> {
-        Some(self.blocks.take()? * AFFINITY_BLOCK)
-    }
-
-    /// The number of a port without affinity that is free.
-    fn take_plain(&mut self) -> Option<Number> {
-        let port = self.plain.take();
-        let first = port * PORT_DISTANCE;
-        let is_free = first < FIRST_PART;
-        if !is_free {
-            self.plain.give_back(port);
-        }
-        is_free.then_some(first)
     }
 
     /// Removes everything of a port.
