@@ -76,33 +76,22 @@ impl ClaimIndex {
     pub fn of<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Self {
         let mut index = Self::default();
         for node in nodes {
-            index.add(node);
+            index.count(node, 1);
         }
         index
     }
 
-    fn add(&mut self, node: &Node) {
+    /// Counts the claims of a Node that has come (1) or gone (-1).
+    fn count(&mut self, node: &Node, by: i32) {
         let claims = Claims::of(node);
         for range in claims.ranges {
-            count(&mut self.ranges, (range.network(), range.prefix()));
-            count(&mut self.prefixes, (Family::of(range.ip()), range.prefix()));
+            count(&mut self.ranges, (range.network(), range.prefix()), by);
+            count(&mut self.prefixes, (Family::of(range.ip()), range.prefix()), by);
         }
         for address in claims.addresses {
-            count(&mut self.addresses, address);
+            count(&mut self.addresses, address, by);
         }
-        count(&mut self.macs, claims.mac);
-    }
-
-    fn remove(&mut self, node: &Node) {
-        let claims = Claims::of(node);
-        for range in claims.ranges {
-            discount(&mut self.ranges, (range.network(), range.prefix()));
-            discount(&mut self.prefixes, (Family::of(range.ip()), range.prefix()));
-        }
-        for address in claims.addresses {
-            discount(&mut self.addresses, address);
-        }
-        discount(&mut self.macs, claims.mac);
+        count(&mut self.macs, claims.mac, by);
     }
 
     /// Whether `ip` is in a range that is claimed.
@@ -132,16 +121,12 @@ impl ClaimIndex {
     }
 }
 
-fn count<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
-    *counts.entry(key).or_default() += 1;
-}
-
-fn discount<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
-    if let Some(count) = counts.get_mut(&key) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(&key);
-        }
+/// Counts a claim; one that nobody has any more is not kept.
+fn count<K: Ord + Copy>(counts: &mut BTreeMap<K, u32>, key: K, by: i32) {
+    let count = counts.entry(key).or_default();
+    *count = count.saturating_add_signed(by);
+    if *count == 0 {
+        counts.remove(&key);
     }
 }
 
@@ -157,7 +142,7 @@ pub fn of_one_node(
     (before, after): (Option<&Node>, Option<&Node>),
 ) -> Option<Delta> {
     if let Some(before) = before {
-        claims.remove(before);
+        claims.count(before, -1);
     }
     let both = before.into_iter().chain(after);
     if !both.into_iter().all(|node| claims.is_clear_of(node)) {
@@ -173,7 +158,7 @@ pub fn of_one_node(
     }
     let delta = between(was.network?.desired, &will.network?.desired)?;
     if let Some(after) = after {
-        claims.add(after);
+        claims.count(after, 1);
     }
     Some(delta)
 }

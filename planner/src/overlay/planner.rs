@@ -35,17 +35,6 @@ pub struct PathTargets {
     pub to: BTreeSet<IpAddr>,
 }
 
-/// What a change of the inputs comes to.
-#[derive(Debug)]
-enum Change {
-    /// Another plan of everything, and what is wrong.
-    Full(Box<Network>, Vec<Problem>),
-    /// The change of the last plan; what is wrong is the same as before.
-    Delta(Box<Delta>),
-    /// Nothing is planned, because of these problems: the last plan stays.
-    Hold(Vec<Problem>),
-}
-
 /// The last plan, and what it was made from.
 #[derive(Debug)]
 pub struct OverlayPlanner {
@@ -143,8 +132,7 @@ impl OverlayPlanner {
             true => touched,
             false => Touched::Everything,
         };
-        let change = self.plan(cluster, touched);
-        self.publish(change);
+        self.plan(cluster, touched);
     }
 
     /// Gives `host`, which was asked for [`Self::path_targets`], the last known way to
@@ -293,22 +281,34 @@ impl OverlayPlanner {
         (self.delta.as_ref()).filter(|_| self.version.follows(version))
     }
 
-    fn plan(&mut self, cluster: &Cluster, touched: Touched<Node>) -> Change {
+    /// Makes the plan of now of the last one, or anew; the last one stays where there is none.
+    fn plan(&mut self, cluster: &Cluster, touched: Touched<Node>) {
         if let Touched::Objects(nodes) = touched
             && let Some(delta) = self.follow(cluster, &nodes)
         {
-            return Change::Delta(Box::new(delta));
+            if !delta.is_empty() {
+                self.version.bump();
+                self.delta = Some(delta);
+            }
+            return;
         }
         self.claims = None;
+        self.current = false;
+        // Without Nodes the problems of the list say why.
+        self.plan_problems = Vec::new();
         let Some(snapshot) = cluster.snapshot() else {
-            // The problems of the list say why.
-            return Change::Hold(Vec::new());
+            return;
         };
         let plan = plan(&self.config, &snapshot, &self.host);
         self.unmeasured = plan.unmeasured;
-        match plan.network {
-            Some(network) => Change::Full(Box::new(network), plan.problems),
-            None => Change::Hold(plan.problems),
+        self.plan_problems = plan.problems;
+        self.current = plan.network.is_some();
+        if let Some(network) = plan.network
+            && self.network.as_deref() != Some(&network)
+        {
+            self.version.bump();
+            self.delta = None;
+            self.network = Some(Arc::new(network));
         }
     }
 
@@ -346,29 +346,6 @@ impl OverlayPlanner {
         }
         self.claims = Some(claims);
         Some(all)
-    }
-
-    fn publish(&mut self, change: Change) {
-        match change {
-            Change::Full(network, problems) => {
-                self.plan_problems = problems;
-                self.current = true;
-                if self.network.as_deref() != Some(&*network) {
-                    self.version.bump();
-                    self.delta = None;
-                    self.network = Some(Arc::from(network));
-                }
-            }
-            Change::Delta(delta) if delta.is_empty() => {}
-            Change::Delta(delta) => {
-                self.version.bump();
-                self.delta = Some(*delta);
-            }
-            Change::Hold(problems) => {
-                self.plan_problems = problems;
-                self.current = false;
-            }
-        }
     }
 }
 
