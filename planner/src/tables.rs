@@ -3,15 +3,6 @@
 use tweed_component::schema::Sets;
 use tweed_core::keyed::{Delta as KeyedDelta, Keyed};
 
-/// What should be, with the change that led to it.
-#[derive(Debug, Default)]
-pub struct Tables<D: Sets> {
-    /// What should be.
-    pub desired: D,
-    /// What has changed; not written down while everything is new.
-    pub delta: Option<D::Delta>,
-}
-
 /// What should be, which somebody else keeps, while it is changed.
 pub struct Changing<'a, D: Sets> {
     /// What should be.

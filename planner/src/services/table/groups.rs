@@ -11,8 +11,9 @@ use super::desired::{
     Desired, Endpoint, FIRST_PART, GROUP_DISTANCE, Group, Holds, MAX_SLOTS, Number, Part,
 };
 use super::known_slots::{KnownGroup, KnownSlots};
-use super::tables::{Tables, put};
+use super::Tables;
 use crate::numbers::Numbers;
+use crate::tables::put;
 
 /// The most endpoints of a group.
 pub const MAX_ENDPOINTS: usize = (MAX_SLOTS as usize) * (MAX_SLOTS as usize);

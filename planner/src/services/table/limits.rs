@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use super::super::model::{spec::Sources, surroundings::Surroundings};
 use super::desired::{FIRST_LIMIT, Number};
 use super::known_numbers::KnownNumbers;
-use super::tables::{Tables, put};
+use super::Tables;
 use crate::numbers::Numbers;
+use crate::tables::put;
 
 /// All limits that are in use.
 #[derive(Debug)]

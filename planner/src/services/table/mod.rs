@@ -14,7 +14,6 @@ mod limits;
 pub mod part;
 mod ports;
 mod scope;
-mod tables;
 pub mod timeouts;
 
 use std::collections::BTreeMap;
@@ -28,13 +27,21 @@ use super::model::service::Service;
 use super::model::spec::Spec;
 use super::model::value::{ServiceName, Tracked};
 use super::model::{Change, Model};
+use crate::tables::{put, replace};
 use desired::{Delta, Desired};
 use limits::Limits;
 use ports::{OldPorts, PlannedPort, Ports};
-use tables::{Tables, put, replace};
 
 pub use known_numbers::KnownNumbers;
 pub use known_slots::KnownSlots;
+
+/// What should be, with the change that led to it.
+#[derive(Debug, Default)]
+pub struct Tables {
+    desired: Desired,
+    /// What has changed; not written down while everything is new.
+    delta: Option<Delta>,
+}
 
 /// What the kernel should hold of all Services.
 #[derive(Debug, Default)]
@@ -119,24 +126,15 @@ impl Table {
             self.limits.release(&mut self.tables, sources);
         }
         let tables = &mut self.tables;
-        for (ip, is) in change.cluster_ips {
-            put!(tables, cluster_ips, ip, is.then_some(()));
+        macro_rules! put_or_remove {
+            ($($set:ident),*) => {
+                $(for (key, is) in change.$set {
+                    put!(tables, $set, key, is.then_some(()));
+                })*
+            };
         }
-        for (ip, is) in change.foreign {
-            put!(tables, foreign, ip, is.then_some(()));
-        }
-        for (ip, is) in change.node_port_exceptions {
-            put!(tables, node_port_exceptions, ip, is.then_some(()));
-        }
-        for (ip, is) in change.hairpin {
-            put!(tables, hairpin, ip, is.then_some(()));
-        }
-        for (at, is) in change.untracked {
-            put!(tables, untracked, at, is.then_some(()));
-        }
-        for (endpoint, is) in change.tcp_endpoints {
-            put!(tables, tcp_endpoints, endpoint, is.then_some(()));
-        }
+        put_or_remove!(cluster_ips, foreign, node_port_exceptions);
+        put_or_remove!(hairpin, untracked, tcp_endpoints);
         for port in change.health_checks {
             put!(tables, health_checks, port, model.health_check(port));
         }

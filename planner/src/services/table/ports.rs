@@ -15,9 +15,10 @@ use super::desired::{
 };
 use super::groups::{Groups, MAX_ENDPOINTS};
 use super::known_numbers::KnownNumbers;
-use super::tables::{Tables, put};
+use super::Tables;
 use super::timeouts::Timeouts;
 use crate::numbers::Numbers;
+use crate::tables::put;
 
 /// A Service port in one family that has been planned.
 #[derive(Debug)]
