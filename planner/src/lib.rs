@@ -21,16 +21,15 @@
 
 mod addresses;
 pub mod config;
-#[cfg(test)]
-mod dice;
 // Tests here and beside this crate have files in common.
 #[cfg(test)]
 extern crate self as tweed_planner;
-#[cfg(test)]
-mod fixture;
 mod numbers;
 pub mod overlay;
 pub mod policy;
 mod protocols;
 pub mod services;
 mod tables;
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ mod beside;
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
-#[path = "../../../planner/src/dice.rs"]
+#[path = "../../../planner/src/tests/dice.rs"]
 mod dice;
 #[cfg(test)]
 mod netns;

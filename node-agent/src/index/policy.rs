@@ -6,7 +6,7 @@ use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::{Event, Object as _};
 use tweed_core::object::{namespace::Namespace, network_policy::NetworkPolicy, pod::Pod};
 use tweed_core::problem::ProblemKind;
-use tweed_planner::policy::{Peers, PodScope, PolicyPlanner, Wants};
+use tweed_planner::policy::{PodScope, PolicyPlanner, Wants};
 
 use super::{Index, Input};
 
@@ -33,14 +33,7 @@ impl Collection {
     /// What is to be watched for `wants`.
     pub fn wanted(wants: &Wants) -> impl Iterator<Item = Self> {
         let namespaces = wants.namespaces.then_some(Self::Namespaces);
-        let own = wants.own_pods.then_some(PodScope::Own);
-        let peers: Vec<PodScope> = match &wants.peers {
-            Peers::None => Vec::new(),
-            Peers::Namespaces(names) => names.iter().cloned().map(PodScope::Namespace).collect(),
-            Peers::All => vec![PodScope::All],
-        };
-        let kept = wants.kept.iter().cloned();
-        let pods = own.into_iter().chain(peers).chain(kept).map(Self::Pods);
+        let pods = wants.pods.iter().cloned().map(Self::Pods);
         Self::POLICIES.into_iter().chain(namespaces).chain(pods)
     }
 

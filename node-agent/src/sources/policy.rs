@@ -270,7 +270,7 @@ mod tests {
         let (wants, wanted) = watch::channel(Wants::default());
         let task = tokio::spawn(watches.run(wanted, CancellationToken::new()));
         for own_pods in [true, false, true] {
-            wants.send_modify(|wants| wants.own_pods = own_pods);
+            wants.send_modify(|wants| wants.pods = own_pods.then_some(PodScope::Own).into_iter().collect());
             let follows = kinds.wait_for(|kinds| {
                 kinds.contains(Pod::KINDS) == own_pods && kinds.contains(NetworkPolicy::KINDS)
             });
@@ -292,7 +292,7 @@ mod tests {
         let mut watches = PolicyWatches::new(Quiet(running), "a", Arc::clone(&state), metrics);
         let own = Collection::Pods(PodScope::Own);
         let wanted = Wants {
-            own_pods: true,
+            pods: [PodScope::Own].into(),
             ..Wants::default()
         };
         let start = Instant::now();

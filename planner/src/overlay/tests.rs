@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use ipnetwork::IpNetwork;
 
 use super::*;
-use crate::fixture::{NodeFixture, Nodes, config, node};
+use crate::tests::fixture::{NodeFixture, Nodes, config, node};
 use crate::overlay::cluster::Cluster;
 use crate::overlay::desired::{Desired, Ruleset};
 use crate::overlay::host::{AddressState, ConnectedRoute, HostAddress, HostFacts, Interface};

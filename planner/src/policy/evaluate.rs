@@ -236,7 +236,7 @@ impl Question<'_> {
         let selects = |policy: &&NetworkPolicy| {
             policy.namespace == self.pod.namespace
                 && matching::is_about(policy, self.direction)
-                && matching::is_network_subject(policy, self.pod)
+                && policy.pod_selector.may_select(&self.pod.labels)
         };
         let mut network: Vec<_> = policies.network.iter().copied().filter(selects).collect();
         network.sort_by_key(|policy| &policy.name);

@@ -88,7 +88,7 @@ impl PolicyPlanner {
     #[must_use]
     pub fn not_known(&self, address: IpAddr) -> Option<String> {
         let index = &self.index;
-        let LocalPod { name, .. } = index.local.as_ref()?.pods.get(&address)?.as_ref()?;
+        let LocalPod { name, .. } = index.local_pod(address)??;
         let PodName { namespace, name } = name;
         let has_namespace = || {
             let namespaces = index.namespaces.objects();
@@ -186,12 +186,8 @@ impl Index {
     }
 
     fn pod_at(&self, address: IpAddr) -> Option<PodParty> {
-        let local = self
-            .local
-            .as_ref()
-            .and_then(|local| local.pods.get(&address));
-        if let Some(local) = local {
-            let local = local.as_ref()?;
+        if let Some(local) = self.local_pod(address) {
+            let local = local?;
             let pod = self.entry_of(local)?;
             return (!pod.host_network).then(|| self.pod_party(&local.name.name, pod));
         }

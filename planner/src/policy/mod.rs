@@ -31,7 +31,7 @@ pub use model::index::PolicyKinds;
 pub use model::local::{LocalPod, LocalPods, PolicyKey};
 pub use model::pods::PodScope;
 pub use model::verdicts;
-pub use model::wants::{Peers, Wants};
+pub use model::wants::Wants;
 pub use planner::{PolicyPlanner, Step};
 pub use table::desired::{self, Delta, Desired};
 pub use who::Who;

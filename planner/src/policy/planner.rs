@@ -152,8 +152,7 @@ impl PolicyPlanner {
     /// The pod of a local address; `None` if no record has the address.
     #[must_use]
     pub fn local_pod(&self, address: IpAddr) -> Option<Option<&LocalPod>> {
-        let local = self.index.local.as_ref()?;
-        local.pods.get(&address).map(Option::as_ref)
+        self.index.local_pod(address)
     }
 
     /// What should be watched, as of the last [`PolicyPlanner::plan`].
@@ -162,11 +161,10 @@ impl PolicyPlanner {
         if !self.index.any_policy() {
             return Wants::default();
         }
+        let others = self.model.peers.union(&self.model.kept).cloned();
         Wants {
             namespaces: true,
-            own_pods: true,
-            peers: self.model.peers().clone(),
-            kept: self.model.kept().clone(),
+            pods: others.chain([PodScope::Own]).collect(),
         }
     }
 
@@ -199,7 +197,7 @@ impl PolicyPlanner {
         self.model
             .select(&mut self.index, &self.table.desired().verdicts);
         if !self.model.has_plan() {
-            let missing = self.index.missing_peers(self.model.peers());
+            let missing = self.index.missing_peers(&self.model.peers);
             if !missing.is_empty() {
                 return self.hold(missing, opens);
             }

@@ -39,12 +39,8 @@ impl PolicyPlanner {
     #[must_use]
     pub fn who(&self, address: IpAddr) -> Who {
         let index = &self.index;
-        let local = index
-            .local
-            .as_ref()
-            .and_then(|local| local.pods.get(&address));
-        if let Some(pod) = local {
-            let name = pod.as_ref().map(|pod| pod.name.clone());
+        if let Some(pod) = index.local_pod(address) {
+            let name = pod.map(|pod| pod.name.clone());
             return Who::Pod { name, local: true };
         }
         if let Some((name, _)) = index.nodes.at(address).next() {

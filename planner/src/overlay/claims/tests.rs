@@ -3,7 +3,7 @@ mod machine;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fixture::{NodeFixture as _, Nodes, node};
+use crate::tests::fixture::{NodeFixture as _, Nodes, node};
 use crate::overlay::vtep;
 
 const V4: fn() -> BTreeSet<Family> = || BTreeSet::from([Family::V4]);

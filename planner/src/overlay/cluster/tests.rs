@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::fixture::{NodeFixture as _, node};
+use crate::tests::fixture::{NodeFixture as _, node};
 
 fn names(cluster: &Cluster) -> Option<Vec<&str>> {
     let snapshot = cluster.snapshot()?;

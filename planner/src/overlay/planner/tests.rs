@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tweed_core::keyed;
 
 use super::*;
-use crate::fixture::{NodeFixture as _, config, node};
+use crate::tests::fixture::{NodeFixture as _, config, node};
 use crate::overlay::desired::{Desired, Ruleset};
 use crate::overlay::host::{AddressState, ConnectedRoute, HostAddress, Interface, Path};
 use tweed_core::object::Event;

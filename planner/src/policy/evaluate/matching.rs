@@ -48,11 +48,6 @@ pub fn is_about(policy: &NetworkPolicy, direction: Direction) -> bool {
     }
 }
 
-/// Whether a NetworkPolicy of the pod's namespace selects it.
-pub fn is_network_subject(policy: &NetworkPolicy, pod: &PodParty) -> bool {
-    policy.pod_selector.may_select(&pod.labels)
-}
-
 /// Whether a ClusterNetworkPolicy selects a pod.
 pub fn is_cluster_subject(policy: &ClusterNetworkPolicy, pod: &PodParty) -> bool {
     match &policy.subject {

@@ -1,6 +1,7 @@
 //! Everything that the planner has been told, before any policy is applied to it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use tweed_component::store::Store;
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
@@ -12,7 +13,7 @@ use tweed_core::object::{Event, Object, ObjectKey};
 use super::labels::Kind;
 use super::local::{Known, LocalPod, LocalPods, PolicyKey};
 use super::nodes::NodeIndex;
-use super::pods::{Entry, Peers, PodIndex, PodScope};
+use super::pods::{Entry, PodIndex, PodScope};
 use super::rules::{self, Namespaces, Rules};
 
 /// Kinds of policies.
@@ -235,34 +236,22 @@ impl Index {
 
     /// Which peers are not listed yet. A first plan without them would cut flows that
     /// policies allow.
-    pub fn missing_peers(&self, peers: &Peers) -> Vec<String> {
-        let complete = |scope: &PodScope| self.pods.is_complete(scope);
-        if complete(&PodScope::All) {
+    pub fn missing_peers(&self, peers: &BTreeSet<PodScope>) -> Vec<String> {
+        if self.pods.is_complete(&PodScope::All) {
             return Vec::new();
         }
-        match peers {
-            Peers::None => Vec::new(),
-            Peers::All => missing([("the pods of all nodes are", false)]),
-            Peers::Namespaces(names) => {
-                let scopes = names.iter().map(|name| PodScope::Namespace(name.clone()));
-                let left = scopes.filter(|scope| !complete(scope)).count();
-                let text = format!("the pods of {left} namespaces are");
-                missing([(text.as_str(), left == 0)])
-            }
-        }
+        let left = peers.iter().filter(|scope| !self.pods.is_complete(scope));
+        let left = left.count();
+        let whose = match peers.contains(&PodScope::All) {
+            true => "all nodes".to_owned(),
+            false => format!("{left} namespaces"),
+        };
+        missing([(&*format!("the pods of {whose} are"), left == 0)])
     }
 
     /// Whether the scopes that are to be watched for peers have all been listed.
-    pub fn are_watched(&self, peers: &Peers) -> bool {
-        let complete = |scope: &PodScope| self.pods.is_complete(scope);
-        match peers {
-            Peers::None => true,
-            Peers::All => complete(&PodScope::All),
-            Peers::Namespaces(names) => {
-                let mut scopes = names.iter().cloned().map(PodScope::Namespace);
-                scopes.all(|scope| complete(&scope))
-            }
-        }
+    pub fn are_watched(&self, peers: &BTreeSet<PodScope>) -> bool {
+        peers.iter().all(|scope| self.pods.is_complete(scope))
     }
 
     /// Which of these namespaces' pods are not listed yet.
@@ -270,21 +259,16 @@ impl Index {
         if self.pods.is_complete(&PodScope::All) {
             return BTreeSet::new();
         }
-        let names: Vec<String> = match namespaces {
-            Namespaces::Named(name) => vec![name.clone()],
+        let mut names: BTreeSet<String> = match namespaces {
+            Namespaces::Named(name) => [name.clone()].into(),
             Namespaces::Selected(selector) => {
                 let all = self.namespaces.objects().values();
                 let selected = all.filter(|one| selects_namespace(selector, one));
                 selected.map(|one| one.name.clone()).collect()
             }
         };
-        let scopes = names.into_iter().map(PodScope::Namespace);
-        let left = scopes.filter(|scope| !self.pods.is_complete(scope));
-        let name = |scope| match scope {
-            PodScope::Namespace(name) => Some(name),
-            PodScope::Own | PodScope::All => None,
-        };
-        left.filter_map(name).collect()
+        names.retain(|name| !(self.pods).is_complete(&PodScope::Namespace(name.clone())));
+        names
     }
 
     /// A namespace's labels. One that is not known has its name only.
@@ -296,13 +280,15 @@ impl Index {
         }
     }
 
+    /// The pod of a local address; `None` if no record has the address.
+    pub fn local_pod(&self, address: IpAddr) -> Option<Option<&LocalPod>> {
+        let local = self.local.as_ref()?;
+        local.pods.get(&address).map(Option::as_ref)
+    }
+
     /// What is known of the pod behind a local address.
-    pub fn known(&self, address: std::net::IpAddr) -> Known {
-        let local = self
-            .local
-            .as_ref()
-            .and_then(|local| local.pods.get(&address));
-        let Some(Some(local)) = local else {
+    pub fn known(&self, address: IpAddr) -> Known {
+        let Some(Some(local)) = self.local_pod(address) else {
             return Known::Open;
         };
         let namespace = ObjectKey::from(local.name.namespace.as_str());

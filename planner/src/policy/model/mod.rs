@@ -63,9 +63,8 @@ use peer_sets::{Fingerprints, Networks, PeerSets};
 use pods::PodScope;
 use profiles::Profiles;
 use queue::Queue;
-use rules::{Peers as RulePeers, Rules};
+use rules::{Peers, Rules};
 use verdicts::{Changing, Number, PerDirection, Verdicts, VerdictsDelta};
-use wants::Peers;
 
 /// A policy that applies to a local pod.
 #[derive(Debug)]
@@ -105,9 +104,10 @@ pub struct Model {
     in_force: BTreeMap<PolicyKey, InForce>,
     /// Policies that have changed since and were not looked at.
     pub queue: Queue,
-    peers: Peers,
-    /// Scopes of pods that have been listed and are watched until those of `peers` are.
-    kept: BTreeSet<PodScope>,
+    /// Which pods of other nodes the policies in force are about.
+    pub peers: BTreeSet<PodScope>,
+    /// Those that have been listed and are watched until `peers` are.
+    pub kept: BTreeSet<PodScope>,
     /// The lists of peers of which pods are not known yet.
     unlisted: Unlisted,
     /// Whether a policy that waits selects any local pod.
@@ -160,17 +160,6 @@ impl Model {
     /// What of the policies in force cannot be represented.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
-    }
-
-    /// Which pods of other nodes the policies in force are about.
-    pub fn peers(&self) -> &Peers {
-        &self.peers
-    }
-
-    /// Scopes of pods that have been listed and are watched until those of
-    /// [`Model::peers`] are.
-    pub fn kept(&self) -> &BTreeSet<PodScope> {
-        &self.kept
     }
 
     /// Whether a plan was made, an open one included.
@@ -285,9 +274,9 @@ impl Model {
 }
 
 /// The list of peers of a rule; none for everybody.
-fn atoms(peers: &RulePeers) -> Option<&BTreeSet<rules::Atom>> {
+fn atoms(peers: &Peers) -> Option<&BTreeSet<rules::Atom>> {
     match peers {
-        RulePeers::All => None,
-        RulePeers::Any(atoms) => Some(atoms),
+        Peers::All => None,
+        Peers::Any(atoms) => Some(atoms),
     }
 }

@@ -154,7 +154,7 @@ impl NodeEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{NodeFixture as _, claimed, node};
+    use crate::tests::fixture::{NodeFixture as _, claimed, node};
 
     #[test]
     fn only_the_address_of_the_overlay_counts_as_others_of_its_node() {

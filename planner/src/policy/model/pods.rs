@@ -33,18 +33,6 @@ pub enum PodScope {
     All,
 }
 
-/// Which pods of other nodes should be watched.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Peers {
-    /// None.
-    #[default]
-    None,
-    /// Those of these namespaces.
-    Namespaces(BTreeSet<String>),
-    /// All.
-    All,
-}
-
 /// A pod and the watches that give it.
 #[derive(Debug)]
 struct Known {

@@ -66,8 +66,7 @@ impl Model {
         let touched = touched_policies(index);
         if !self.planned {
             // The first plan is of all policies, as nothing of them is in force before it.
-            let touched = touched.filter(|_| !first);
-            return touched.map_or(Policies::All, Policies::These);
+            return touched.filter(|_| !first);
         }
         let all = || {
             index
@@ -80,7 +79,7 @@ impl Model {
             waiting.insert(key);
         }
         if self.queue.waiting.is_empty() {
-            return Policies::These(BTreeSet::new());
+            return Some(BTreeSet::new());
         }
         // Whether they go on waiting is seen anew.
         let waiting = self.locals.iter().filter(|(_, local)| local.waits);
@@ -109,7 +108,7 @@ impl Model {
                 waiting.insert(key);
             }
         }
-        Policies::These(taken)
+        Some(taken)
     }
 
     /// Whether policies that may be about a local pod wait for their turn.

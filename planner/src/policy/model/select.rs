@@ -18,20 +18,8 @@ use super::verdicts::{DIRECTIONS, Direction, PerDirection, Verdicts};
 use super::wants;
 use super::{InForce, Model, overlaps};
 
-/// Policies that may be other ones.
-pub(super) enum Policies {
-    These(BTreeSet<PolicyKey>),
-    All,
-}
-
-impl Policies {
-    fn may_have(&self, policy: &PolicyKey) -> bool {
-        match self {
-            Self::These(these) => these.contains(policy),
-            Self::All => true,
-        }
-    }
-}
+/// Policies that may be other ones; none means all.
+pub(super) type Policies = Option<BTreeSet<PolicyKey>>;
 
 impl Model {
     /// Brings up to date which policies apply to which local pods, and what has to be
@@ -82,7 +70,7 @@ impl Model {
         if lists_changed || held {
             self.look_around(index);
         }
-        if !matches!(&policies, Policies::These(these) if these.is_empty()) || others {
+        if policies.is_none_or(|these| !these.is_empty()) || others {
             self.collect_problems(index);
         }
         match (&mut self.pending.namespaces, namespaces) {
@@ -180,10 +168,7 @@ impl Model {
         locals: &BTreeSet<IpAddr>,
     ) -> BTreeSet<PolicyKey> {
         let mut changed = BTreeSet::new();
-        let these = match policies {
-            Policies::All => None,
-            Policies::These(these) => Some(these),
-        };
+        let these = policies.as_ref();
         if these.is_some_and(BTreeSet::is_empty) && locals.is_empty() {
             return changed;
         }
@@ -248,7 +233,8 @@ impl Model {
         let mut wanted: BTreeMap<PolicyKey, Option<Rules>> = BTreeMap::new();
         for key in changed {
             // Its rules follow from the policy alone.
-            if applied.contains(key) && self.in_force.contains_key(key) && !touched.may_have(key) {
+            let is_same = touched.as_ref().is_some_and(|all| !all.contains(key));
+            if applied.contains(key) && self.in_force.contains_key(key) && is_same {
                 continue;
             }
             let rules = applied.contains(key).then(|| index.rules(key)).flatten();
@@ -378,8 +364,8 @@ fn touched_namespaces(index: &mut Index, first: bool) -> Option<BTreeSet<String>
     }
 }
 
-/// Policies that may be other ones than when this was last asked; none means all.
-pub(super) fn touched_policies(index: &mut Index) -> Option<BTreeSet<PolicyKey>> {
+/// Policies that may be other ones than when this was last asked.
+pub(super) fn touched_policies(index: &mut Index) -> Policies {
     let network = index.network_policies.take_touched();
     let cluster = index.cluster_policies.take_touched();
     let (Touched::Objects(network), Touched::Objects(cluster)) = (network, cluster) else {

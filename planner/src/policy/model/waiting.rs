@@ -29,7 +29,8 @@ use super::local::{Local, PolicyKey};
 use super::pods::PodScope;
 use super::rules::Namespaces;
 use super::verdicts::{DIRECTIONS, Direction, Number};
-use super::wants::{self, Peers};
+use super::pods::PodScope;
+use super::wants;
 
 /// Maximum number of namespaces that a sentence names.
 const MAX_NAMED: usize = 3;
@@ -157,7 +158,7 @@ impl Model {
     }
 
     fn whose_pods(&self, namespaces: &BTreeSet<&String>) -> String {
-        if self.peers == Peers::All {
+        if self.peers.contains(&PodScope::All) {
             return "all nodes".to_owned();
         }
         let named: Vec<&str> = { namespaces.iter() }

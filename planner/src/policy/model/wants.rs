@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use tweed_core::object::namespace::Namespace;
 
 use super::index::selects_namespace;
-pub use super::pods::Peers;
 use super::pods::PodScope;
 use super::rules::{Atom, Namespaces};
 
@@ -14,17 +13,13 @@ use super::rules::{Atom, Namespaces};
 /// each watch costs the API server and the agent a stream of its own.
 const MAX_NAMESPACES: usize = 16;
 
-/// What should be watched.
+/// What should be watched beside the policies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wants {
     /// Namespaces.
     pub namespaces: bool,
-    /// The pods of this node.
-    pub own_pods: bool,
-    /// Pods of other nodes.
-    pub peers: Peers,
-    /// Scopes that have been listed and are in use until those of `peers` are listed too.
-    pub kept: BTreeSet<PodScope>,
+    /// Pods.
+    pub pods: BTreeSet<PodScope>,
 }
 
 /// Maximum number of namespaces with which all pods are no longer watched. It is well below
@@ -36,38 +31,30 @@ const FEW_NAMESPACES: usize = MAX_NAMESPACES / 2;
 pub fn peers<'a, N: Iterator<Item = &'a Namespace>>(
     atoms: impl Iterator<Item = &'a Atom>,
     all: impl Fn() -> N,
-    now: &Peers,
-) -> Peers {
-    let limit = match now {
-        Peers::All => FEW_NAMESPACES,
-        Peers::None | Peers::Namespaces(_) => MAX_NAMESPACES,
+    now: &BTreeSet<PodScope>,
+) -> BTreeSet<PodScope> {
+    let limit = match now.contains(&PodScope::All) {
+        true => FEW_NAMESPACES,
+        false => MAX_NAMESPACES,
     };
     let selectors: BTreeSet<Cow<'_, Namespaces>> = atoms.filter_map(pods_of).collect();
-    let mut names = BTreeSet::new();
+    let mut scopes = BTreeSet::new();
     for namespaces in &selectors {
         match &**namespaces {
             Namespaces::Named(name) => {
-                names.insert(name.clone());
+                scopes.insert(PodScope::Namespace(name.clone()));
             }
             Namespaces::Selected(selector) => {
-                for namespace in all() {
-                    if selects_namespace(selector, namespace) {
-                        names.insert(namespace.name.clone());
-                    }
-                    if names.len() > limit {
-                        return Peers::All;
-                    }
-                }
+                let selected = all().filter(|one| selects_namespace(selector, one));
+                let names = selected.map(|one| one.name.clone());
+                scopes.extend(names.take(limit + 1).map(PodScope::Namespace));
             }
         }
+        if scopes.len() > limit {
+            return [PodScope::All].into();
+        }
     }
-    if names.len() > limit {
-        Peers::All
-    } else if selectors.is_empty() {
-        Peers::None
-    } else {
-        Peers::Namespaces(names)
-    }
+    scopes
 }
 
 /// The namespaces of the pods that have to be known for a peer.

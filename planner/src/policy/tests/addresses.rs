@@ -8,7 +8,7 @@ use tweed_core::object::{Event, Object as _};
 
 use super::fixture::*;
 use super::world::World;
-use crate::fixture::NodeFixture as _;
+use crate::tests::fixture::NodeFixture as _;
 use crate::policy::flow::ExplainError;
 use crate::policy::model::pods::PodScope;
 use crate::policy::who::Who;

@@ -12,7 +12,7 @@ use tweed_core::object::{Event, Loss, Object};
 use crate::policy::PolicyKinds;
 use crate::policy::model::local::LocalPods;
 use crate::policy::model::pods::PodScope;
-use crate::policy::model::wants::{Peers, Wants};
+use crate::policy::model::wants::Wants;
 use crate::policy::planner::{PolicyPlanner, Step};
 use crate::policy::verdicts::Direction;
 
@@ -54,16 +54,14 @@ fn row_18_pods_of_others_are_wanted_only_for_policies_that_apply_here() {
         allow("cidr", vec![block("10.0.0.0/8", &[])], Vec::new()),
     ]);
     let wants = world.planner.wants();
-    assert!(wants.namespaces && wants.own_pods);
-    assert_eq!(wants.peers, Peers::None);
+    assert!(wants.namespaces && wants.pods.contains(&PodScope::Own));
+    assert!(world.planner.model.peers.is_empty());
 
     let one = allow("pods", vec![pods(&[])], Vec::new());
     world.planner.apply_network_policies(Event::Apply(one));
     world.planner.plan();
-    assert_eq!(
-        world.planner.wants().peers,
-        Peers::Namespaces(["a".to_owned()].into())
-    );
+    let of_a = PodScope::Namespace("a".to_owned());
+    assert_eq!(world.planner.model.peers, [of_a].into());
 }
 
 /// The pod `web` may be reached from 203.0.113.0/24 by policy `one`, which then says that
@@ -152,7 +150,7 @@ fn the_rules_before_decide_by_their_own_lists_while_a_policy_waits() {
     world.planner.plan();
     assert_eq!(world.planner.held().len(), 1);
     let of_a = PodScope::Namespace("a".into());
-    assert_eq!(world.planner.wants().kept, [of_a.clone()].into());
+    assert_eq!(world.planner.model.kept, [of_a.clone()].into());
     assert!(
         !reaches(&world, "10.0.1.2", 80),
         "it is a pod of a, whatever pods b has"
@@ -180,7 +178,7 @@ fn the_rules_before_decide_by_their_own_lists_while_a_policy_waits() {
     }
     world.planner.plan();
     assert!(!reaches(&world, "10.0.1.3", 80));
-    assert!(world.planner.wants().kept.is_empty());
+    assert!(world.planner.model.kept.is_empty());
 }
 
 #[test]

@@ -10,7 +10,6 @@ use super::fixture::*;
 use super::walk::{Flow, passes};
 use super::world::World;
 use crate::policy::model::pods::PodScope;
-use crate::policy::model::wants::Peers;
 use crate::policy::verdicts::Direction;
 
 const UDP: u8 = 17;
@@ -142,8 +141,8 @@ fn a_named_port_without_peers_or_of_a_block_is_that_of_each_pod() {
         let rule = Rule { peers, ports };
         let mut world = unlisted(vec![egress("one", vec![rule])]);
         let of_all = ["a", "b", "c"].map(str::to_owned);
-        let wanted = Peers::Namespaces(of_all.clone().into());
-        assert_eq!(world.planner.wants().peers, wanted);
+        let wanted = of_all.clone().map(PodScope::Namespace);
+        assert_eq!(world.planner.model.peers, wanted.into());
         assert!(sends(&world, TCP, 80), "anybody's");
         for namespace in of_all {
             list(&mut world, &namespace);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::walk::{Flow, applied, passes};
 use super::world::World;
-use crate::dice::Dice;
+use crate::tests::dice::Dice;
 use crate::policy::desired::{Delta, Desired, Number};
 use crate::policy::evaluate::Verdict;
 use crate::policy::planner::Step;

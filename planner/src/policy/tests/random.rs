@@ -6,7 +6,7 @@ use tweed_core::object::network_policy::{self as network, NetworkPolicy, PortMat
 use tweed_core::object::selector::{LabelSelector, Operator, Requirement};
 
 use super::world::labels;
-use crate::dice::Dice;
+use crate::tests::dice::Dice;
 
 /// The names of all namespaces.
 pub const NAMESPACES: [&str; 3] = ["a", "b", "c"];

@@ -13,11 +13,10 @@ use super::cluster::Cluster;
 use super::properties::{flow, follows, sizes};
 use super::walk::{Flow, passes};
 use super::world::{World, labels};
-use crate::dice::Dice;
+use crate::tests::dice::Dice;
 use crate::policy::evaluate::Verdict;
 use crate::policy::model::local::LocalPod;
 use crate::policy::model::pods::PodScope;
-use crate::policy::model::wants::Peers;
 use crate::policy::planner::{PolicyPlanner, Step};
 use crate::policy::verdicts::{DIRECTIONS, Direction};
 
@@ -86,13 +85,9 @@ impl Late {
     }
 
     fn wanted(&self) -> BTreeSet<PodScope> {
-        let wants = self.world.planner.wants();
-        let peers: BTreeSet<PodScope> = match wants.peers {
-            Peers::None => BTreeSet::new(),
-            Peers::All => [PodScope::All].into(),
-            Peers::Namespaces(names) => names.into_iter().map(PodScope::Namespace).collect(),
-        };
-        peers.union(&wants.kept).cloned().collect()
+        let mut wanted = self.world.planner.wants().pods;
+        wanted.remove(&PodScope::Own);
+        wanted
     }
 
     /// Lists what is wanted, or only some of it, and stops what is not wanted.

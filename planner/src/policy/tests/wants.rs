@@ -1,11 +1,13 @@
 //! Which pods of other nodes are to be watched.
 
+use std::collections::BTreeSet;
+
 use super::fixture::*;
 use tweed_core::object::Event;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::network_policy::Peer;
 
-use crate::policy::model::wants::Peers;
+use crate::policy::model::pods::PodScope;
 
 /// Every crossing of the limit would otherwise have all pods listed again.
 #[test]
@@ -26,13 +28,10 @@ fn a_number_of_namespaces_around_the_limit_keeps_all_pods_watched() {
         let policy = allow("many", peers.collect(), Vec::new());
         world.planner.apply_network_policies(Event::Apply(policy));
         world.planner.plan();
-        world.planner.wants().peers
+        world.planner.model.peers.clone()
     };
-    let count = |peers: Peers| match peers {
-        Peers::None => Some(0),
-        Peers::Namespaces(names) => Some(names.len()),
-        Peers::All => None,
-    };
+    let count =
+        |peers: BTreeSet<PodScope>| (!peers.contains(&PodScope::All)).then_some(peers.len());
     let mut counts = |all: &[usize]| -> Vec<Option<usize>> {
         all.iter().map(|one| count(wants(*one))).collect()
     };

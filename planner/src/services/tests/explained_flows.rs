@@ -9,7 +9,7 @@ use tweed_core::object::service::ServicePort;
 use super::fixture::{all_of, asked, balancer, both, cluster, explain, planner, slice};
 use super::random::World;
 use crate::addresses::within;
-use crate::dice::Dice;
+use crate::tests::dice::Dice;
 use crate::services::desired::{Frontend, Scope};
 use crate::services::tests::evaluator::{Flow, Verdict};
 use crate::services::explain::lookup::{self, Origin, Way, WithoutService, masqueraded_to, way};

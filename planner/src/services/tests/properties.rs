@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::fixture::planner;
 use super::random::World;
 use super::walk::{applied, check, walk, without_numbers};
-use crate::dice::Dice;
+use crate::tests::dice::Dice;
 use crate::services::{Notice, ServicePlanner, Step};
 
 /// Holds random flows against the evaluator.

@@ -10,7 +10,7 @@ use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{Event, Object};
 
 use super::fixture::{cluster, list, node, own_node, planner, texts};
-use crate::dice::Dice;
+use crate::tests::dice::Dice;
 use crate::services::tests::evaluator::{Cluster, Flow};
 use crate::services::{PodNetworks, ServicePlanner};
 

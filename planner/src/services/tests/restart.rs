@@ -12,7 +12,7 @@ use super::fixture::{affine, cluster, endpoint, planner, service, slice};
 use super::groups::numbered;
 use super::random::World;
 use super::walk::{check, without_numbers};
-use crate::dice::Dice;
+use crate::tests::dice::Dice;
 use crate::services::desired::{
     Desired, Endpoint, Group, Number, Part, Span, Tracked, affinity_key, both_scopes,
 };

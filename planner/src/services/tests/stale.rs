@@ -18,7 +18,7 @@ use super::fixture::{
     balancer, both, cluster, ending, endpoint, node, planner, port, service, slice, texts,
 };
 use super::random::World;
-use crate::dice::Dice;
+use crate::tests::dice::Dice;
 use crate::services::desired::{Endpoint, Frontend, Tracked};
 use crate::services::tests::evaluator::{self, Cluster, Verdict};
 use crate::services::stale::{Flow, FlowEffect, Former, Judge, PROTOCOL};
