@@ -257,6 +257,9 @@ mod tests {
         };
         assert_eq!(written(Value::Class(0x0102_0304)), of_machine);
         assert_eq!(written(Value::Interface(0x0102_0304)), of_machine);
-        assert_eq!(Type::Class.read(&of_machine), Some(Value::Class(0x0102_0304)));
+        assert_eq!(
+            Type::Class.read(&of_machine),
+            Some(Value::Class(0x0102_0304))
+        );
     }
 }

@@ -82,11 +82,11 @@ fn listed(arguments: &str) -> Vec<String> {
 
 /// Deletes exactly this entry; false if it is not there.
 fn delete(entry: &Entry) -> bool {
-    match Socket::open().unwrap().execute(&conntrack::delete(entry)) {
-        Ok(()) => true,
-        Err(error) if error.is_absent() => false,
-        Err(error) => panic!("{error}"),
+    let deleted = Socket::open().unwrap().execute(&conntrack::delete(entry));
+    if let Err(error) = &deleted {
+        assert!(error.is_absent(), "{error}");
     }
+    deleted.is_ok()
 }
 
 fn destination_port(entry: &Entry) -> Option<u16> {

@@ -347,7 +347,10 @@ pub(super) fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
             !added.contains(&number) && !gained.contains(&number)
         };
         let changes = in_steps(change, comes_before, goes_after);
-        for (step, change) in [&mut before, &mut at_once, &mut after].into_iter().zip(changes) {
+        for (step, change) in [&mut before, &mut at_once, &mut after]
+            .into_iter()
+            .zip(changes)
+        {
             step.extend((!change.delta.is_empty()).then_some(change));
         }
     }

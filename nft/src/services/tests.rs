@@ -1,10 +1,12 @@
+#[path = "../../../planner/src/services/tests/earlier.rs"]
+mod earlier;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use proptest::prelude::*;
 use tweed_component::schema::Sets as _;
 use tweed_core::family::Family;
-use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{
     Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART, Frontend, Frontends,
     GROUP_DISTANCE, Group, Holds, MAX_SLOTS, Masquerade, NodePort, Number, Part, PerScope, Span,
@@ -356,7 +358,7 @@ proptest! {
         let read = known_numbers::read(|set| {
             Ok(Some(Provider::elements(&desired, &set.name).collect()))
         });
-        prop_assert_eq!(read.unwrap(), KnownNumbers::from(&desired));
+        prop_assert_eq!(read.unwrap(), earlier::written(&desired));
     }
 
     #[test]

@@ -270,7 +270,9 @@ mod tests {
         let (wants, wanted) = watch::channel(Wants::default());
         let task = tokio::spawn(watches.run(wanted, CancellationToken::new()));
         for own_pods in [true, false, true] {
-            wants.send_modify(|wants| wants.pods = own_pods.then_some(PodScope::Own).into_iter().collect());
+            wants.send_modify(|wants| {
+                wants.pods = own_pods.then_some(PodScope::Own).into_iter().collect()
+            });
             let follows = kinds.wait_for(|kinds| {
                 kinds.contains(Pod::KINDS) == own_pods && kinds.contains(NetworkPolicy::KINDS)
             });

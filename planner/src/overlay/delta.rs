@@ -86,7 +86,11 @@ impl ClaimIndex {
         let claims = Claims::of(node);
         for range in claims.ranges {
             count(&mut self.ranges, (range.network(), range.prefix()), by);
-            count(&mut self.prefixes, (Family::of(range.ip()), range.prefix()), by);
+            count(
+                &mut self.prefixes,
+                (Family::of(range.ip()), range.prefix()),
+                by,
+            );
         }
         for address in claims.addresses {
             count(&mut self.addresses, address, by);

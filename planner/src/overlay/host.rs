@@ -214,22 +214,28 @@ impl HostFacts {
     /// Whether the interface with this index is connected to a network with room
     /// for other machines of the family of `ip`.
     pub fn has_network(&self, index: u32, ip: IpAddr) -> bool {
-        let room = IpNetwork::from(ip).prefix();
-        let mut on_link = self.on_link(index);
-        on_link.any(|network| network.is_ipv4() == ip.is_ipv4() && network.prefix() < room)
+        self.connected.iter().any(|route| {
+            let destination = route.destination;
+            route.interface == index
+                && destination.is_ipv4() == ip.is_ipv4()
+                && destination.prefix() < IpNetwork::from(ip).prefix()
+        })
     }
 
     /// Whether `ip` is in a network of that interface with room for other machines.
     fn is_in_network(&self, index: u32, ip: IpAddr) -> bool {
-        let room = IpNetwork::from(ip).prefix();
-        let mut on_link = self.on_link(index);
-        on_link.any(|network| network.contains(ip) && network.prefix() < room)
+        self.connected.iter().any(|route| {
+            let destination = route.destination;
+            route.interface == index
+                && destination.contains(ip)
+                && destination.prefix() < IpNetwork::from(ip).prefix()
+        })
     }
 
-    /// The connected routes of the interface with this index.
-    pub fn on_link(&self, index: u32) -> impl Iterator<Item = IpNetwork> {
-        let on_link = self.connected.iter();
-        let on_link = on_link.filter(move |route| route.interface == index);
-        on_link.map(|route| route.destination)
+    /// Whether `ip` is in a connected route of the interface with this index.
+    pub fn on_link(&self, index: u32, ip: IpAddr) -> bool {
+        self.connected
+            .iter()
+            .any(|route| route.interface == index && route.destination.contains(ip))
     }
 }

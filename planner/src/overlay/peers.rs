@@ -150,7 +150,7 @@ fn direct(
             "{gateway} is that of Node {oldest} too, which is older"
         ));
     }
-    if (basis.host.on_link(link)).any(|network| network.contains(gateway)) {
+    if basis.host.on_link(link, gateway) {
         Ok(Way::Direct { gateway, link })
     } else {
         Err(format!("{gateway} is not on the same link"))

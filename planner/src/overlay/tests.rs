@@ -9,10 +9,10 @@ use proptest::prelude::*;
 use ipnetwork::IpNetwork;
 
 use super::*;
-use crate::tests::fixture::{NodeFixture, Nodes, config, node};
 use crate::overlay::cluster::Cluster;
 use crate::overlay::desired::{Desired, Ruleset};
 use crate::overlay::host::{AddressState, ConnectedRoute, HostAddress, HostFacts, Interface};
+use crate::tests::fixture::{NodeFixture, Nodes, config, node};
 use tweed_core::object::Event;
 use tweed_core::object::node::Node;
 use tweed_core::problem::Effect;

@@ -38,9 +38,7 @@ use std::sync::Arc;
 use tweed_core::family::Family;
 use tweed_core::keyed::Delta as KeyedDelta;
 
-use super::table::desired::{
-    Delta, Desired, Endpoint, Frontend, NodePort, Span, Target, Tracked,
-};
+use super::table::desired::{Delta, Desired, Endpoint, Frontend, NodePort, Span, Target, Tracked};
 use crate::addresses::within;
 use crate::protocols::UDP;
 

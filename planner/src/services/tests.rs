@@ -1,4 +1,5 @@
 mod affinity;
+mod earlier;
 mod evaluator;
 mod explain;
 mod explained_flows;

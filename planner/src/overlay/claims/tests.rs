@@ -3,8 +3,8 @@ mod machine;
 use proptest::prelude::*;
 
 use super::*;
-use crate::tests::fixture::{NodeFixture as _, Nodes, node};
 use crate::overlay::vtep;
+use crate::tests::fixture::{NodeFixture as _, Nodes, node};
 
 const V4: fn() -> BTreeSet<Family> = || BTreeSet::from([Family::V4]);
 

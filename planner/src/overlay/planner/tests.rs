@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use tweed_core::keyed;
 
 use super::*;
-use crate::tests::fixture::{NodeFixture as _, config, node};
 use crate::overlay::desired::{Desired, Ruleset};
 use crate::overlay::host::{AddressState, ConnectedRoute, HostAddress, Interface, Path};
+use crate::tests::fixture::{NodeFixture as _, config, node};
 use tweed_core::object::Event;
 
 mod hosts;

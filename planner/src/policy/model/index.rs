@@ -242,9 +242,10 @@ impl Index {
         }
         let left = peers.iter().filter(|scope| !self.pods.is_complete(scope));
         let left = left.count();
-        let whose = match peers.contains(&PodScope::All) {
-            true => "all nodes".to_owned(),
-            false => format!("{left} namespaces"),
+        let whose = if peers.contains(&PodScope::All) {
+            "all nodes".to_owned()
+        } else {
+            format!("{left} namespaces")
         };
         missing([(&*format!("the pods of {whose} are"), left == 0)])
     }

@@ -217,12 +217,7 @@ impl PodIndex {
     }
 
     /// Ends a list: what it gives replaces what the same watch gave before.
-    fn replace(
-        &mut self,
-        scope: &PodScope,
-        all: BTreeMap<PodKey, Entry>,
-        is_first: bool,
-    ) -> bool {
+    fn replace(&mut self, scope: &PodScope, all: BTreeMap<PodKey, Entry>, is_first: bool) -> bool {
         let mut changed = is_first;
         self.scopes_touched |= is_first;
         changed |= self.retain(scope, |namespace, name| {

@@ -29,7 +29,6 @@ use super::local::{Local, PolicyKey};
 use super::pods::PodScope;
 use super::rules::Namespaces;
 use super::verdicts::{DIRECTIONS, Direction, Number};
-use super::pods::PodScope;
 use super::wants;
 
 /// Maximum number of namespaces that a sentence names.

@@ -33,9 +33,10 @@ pub fn peers<'a, N: Iterator<Item = &'a Namespace>>(
     all: impl Fn() -> N,
     now: &BTreeSet<PodScope>,
 ) -> BTreeSet<PodScope> {
-    let limit = match now.contains(&PodScope::All) {
-        true => FEW_NAMESPACES,
-        false => MAX_NAMESPACES,
+    let limit = if now.contains(&PodScope::All) {
+        FEW_NAMESPACES
+    } else {
+        MAX_NAMESPACES
     };
     let selectors: BTreeSet<Cow<'_, Namespaces>> = atoms.filter_map(pods_of).collect();
     let mut scopes = BTreeSet::new();

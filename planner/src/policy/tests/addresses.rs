@@ -8,10 +8,10 @@ use tweed_core::object::{Event, Object as _};
 
 use super::fixture::*;
 use super::world::World;
-use crate::tests::fixture::NodeFixture as _;
 use crate::policy::flow::ExplainError;
 use crate::policy::model::pods::PodScope;
 use crate::policy::who::Who;
+use crate::tests::fixture::NodeFixture as _;
 
 /// Only pods with `app=client` reach `web`; besides the Node of `client` there is a third one.
 fn clients_only() -> World {

@@ -6,11 +6,11 @@ use proptest::prelude::*;
 
 use super::walk::{Flow, applied, passes};
 use super::world::World;
-use crate::tests::dice::Dice;
 use crate::policy::desired::{Delta, Desired, Number};
 use crate::policy::evaluate::Verdict;
 use crate::policy::planner::Step;
 use crate::policy::verdicts::{DIRECTIONS, Direction};
+use crate::tests::dice::Dice;
 
 /// A random packet between a local pod and anybody, with the direction of that pod.
 pub fn flow(world: &World, dice: &mut Dice) -> Option<(Direction, Flow)> {

@@ -13,12 +13,12 @@ use super::cluster::Cluster;
 use super::properties::{flow, follows, sizes};
 use super::walk::{Flow, passes};
 use super::world::{World, labels};
-use crate::tests::dice::Dice;
 use crate::policy::evaluate::Verdict;
 use crate::policy::model::local::LocalPod;
 use crate::policy::model::pods::PodScope;
 use crate::policy::planner::{PolicyPlanner, Step};
 use crate::policy::verdicts::{DIRECTIONS, Direction};
+use crate::tests::dice::Dice;
 
 /// A pod's direction.
 type Side = (IpAddr, Direction);

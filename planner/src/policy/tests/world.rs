@@ -13,12 +13,12 @@ use tweed_core::object::{Event, Object};
 use super::cluster::{Cluster, evaluate};
 use super::random::{NAMESPACES, cluster_policy, network_policy};
 use super::walk::Flow;
-use crate::tests::dice::Dice;
-use crate::tests::fixture::claimed;
 use crate::policy::evaluate::{Explanation, Packet, Policies};
 use crate::policy::model::local::{LocalPod, LocalPods};
 use crate::policy::model::pods::PodScope;
 use crate::policy::planner::PolicyPlanner;
+use crate::tests::dice::Dice;
+use crate::tests::fixture::claimed;
 
 /// Addresses that random packets are between.
 pub const OUTSIDE: [&str; 6] = [

@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 
+use super::Tables;
 use super::desired::{
     Desired, Endpoint, FIRST_PART, GROUP_DISTANCE, Group, Holds, MAX_SLOTS, Number, Part,
 };
 use super::known_slots::{KnownGroup, KnownSlots};
-use super::Tables;
 use crate::numbers::Numbers;
 use crate::tables::put;
 

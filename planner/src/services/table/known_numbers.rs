@@ -11,8 +11,8 @@ use std::ops::Range;
 use tweed_core::family::Family;
 
 use super::desired::{
-    AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART,
-    Number, PORT_DISTANCE, Span, Tracked, affinity_key, both_scopes, endpoint_numbers,
+    AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART, Number,
+    PORT_DISTANCE, Span, Tracked, affinity_key, both_scopes, endpoint_numbers,
 };
 use super::known_slots::KnownSlots;
 

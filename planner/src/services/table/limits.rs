@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::super::model::{spec::Sources, surroundings::Surroundings};
+use super::Tables;
 use super::desired::{FIRST_LIMIT, Number};
 use super::known_numbers::KnownNumbers;
-use super::Tables;
 use crate::numbers::Numbers;
 use crate::tables::put;
 

@@ -126,15 +126,24 @@ impl Table {
             self.limits.release(&mut self.tables, sources);
         }
         let tables = &mut self.tables;
-        macro_rules! put_or_remove {
-            ($($set:ident),*) => {
-                $(for (key, is) in change.$set {
-                    put!(tables, $set, key, is.then_some(()));
-                })*
-            };
+        for (ip, is) in change.cluster_ips {
+            put!(tables, cluster_ips, ip, is.then_some(()));
         }
-        put_or_remove!(cluster_ips, foreign, node_port_exceptions);
-        put_or_remove!(hairpin, untracked, tcp_endpoints);
+        for (ip, is) in change.foreign {
+            put!(tables, foreign, ip, is.then_some(()));
+        }
+        for (ip, is) in change.node_port_exceptions {
+            put!(tables, node_port_exceptions, ip, is.then_some(()));
+        }
+        for (ip, is) in change.hairpin {
+            put!(tables, hairpin, ip, is.then_some(()));
+        }
+        for (at, is) in change.untracked {
+            put!(tables, untracked, at, is.then_some(()));
+        }
+        for (endpoint, is) in change.tcp_endpoints {
+            put!(tables, tcp_endpoints, endpoint, is.then_some(()));
+        }
         for port in change.health_checks {
             put!(tables, health_checks, port, model.health_check(port));
         }

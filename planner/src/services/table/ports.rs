@@ -9,13 +9,13 @@ use super::super::model::choice::{Choice, is_used};
 use super::super::model::frontends::frontends;
 use super::super::model::service::{ServicePort, To};
 use super::super::model::spec::Spec;
+use super::Tables;
 use super::desired::{
     AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_PART, Number, PORT_DISTANCE,
     SCOPES, Scope, Target, endpoint_numbers,
 };
 use super::groups::{Groups, MAX_ENDPOINTS};
 use super::known_numbers::KnownNumbers;
-use super::Tables;
 use super::timeouts::Timeouts;
 use crate::numbers::Numbers;
 use crate::tables::put;

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use tweed_core::object::{Event, Object as _};
 
+use super::earlier::written;
 use super::fixture::{affine, balancer, both, cluster, endpoint, planner, slice, texts};
 use crate::services::desired::{Number, affinity_key};
 use crate::services::table::timeouts::MAX_TIMEOUTS;
-use crate::services::{KnownNumbers, Notice, ServicePlanner};
+use crate::services::{Notice, ServicePlanner};
 
 /// The kernel goes on to remember the clients of a Service that is deleted, by its block.
 #[test]
@@ -31,7 +32,7 @@ fn a_new_service_does_not_get_the_block_of_a_deleted_one() {
     let (second, slice_of_second) = affine("b", "10.96.0.2");
     // In the next run too.
     let mut next = planner(&cluster(vec![stays], vec![slice_of_stays]));
-    next.take_over(KnownNumbers::from(old.desired()));
+    next.take_over(written(old.desired()));
     next.plan();
     for mut planner in [old, next] {
         assert_eq!(blocks(&planner), of_one);

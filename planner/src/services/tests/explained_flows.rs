@@ -9,12 +9,12 @@ use tweed_core::object::service::ServicePort;
 use super::fixture::{all_of, asked, balancer, both, cluster, explain, planner, slice};
 use super::random::World;
 use crate::addresses::within;
-use crate::tests::dice::Dice;
 use crate::services::desired::{Frontend, Scope};
-use crate::services::tests::evaluator::{Flow, Verdict};
 use crate::services::explain::lookup::{self, Origin, Way, WithoutService, masqueraded_to, way};
 use crate::services::table::part::{endpoints, group, part};
+use crate::services::tests::evaluator::{Flow, Verdict};
 use crate::services::{OwnAddresses, Places, ServicePlanner};
+use crate::tests::dice::Dice;
 
 /// What the tables say of a flow, by the lookups of explanations.
 fn verdict(planner: &ServicePlanner, flow: &Flow) -> Verdict {

@@ -5,9 +5,9 @@ use tweed_core::object::{Event, Object as _};
 
 use super::fixture::{cluster, endpoint, planner, service, slice};
 use super::walk::{applied, check, endpoints};
-use crate::tests::dice::Dice;
 use crate::services::desired::{Delta, MAX_SLOTS};
 use crate::services::{Notice, ServicePlanner, Step};
+use crate::tests::dice::Dice;
 
 const MAX: usize = MAX_SLOTS as usize;
 

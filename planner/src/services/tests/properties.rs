@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::fixture::planner;
 use super::random::World;
 use super::walk::{applied, check, walk, without_numbers};
-use crate::tests::dice::Dice;
 use crate::services::{Notice, ServicePlanner, Step};
+use crate::tests::dice::Dice;
 
 /// Holds random flows against the evaluator.
 fn agrees_with_the_evaluator(world: &World, dice: &mut Dice, flows: usize) {

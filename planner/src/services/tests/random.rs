@@ -10,9 +10,9 @@ use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{Event, Object};
 
 use super::fixture::{cluster, list, node, own_node, planner, texts};
-use crate::tests::dice::Dice;
 use crate::services::tests::evaluator::{Cluster, Flow};
 use crate::services::{PodNetworks, ServicePlanner};
+use crate::tests::dice::Dice;
 
 const SERVICES: [&str; 4] = ["a", "b", "c", "d"];
 const SLICES: [&str; 6] = ["s1", "s2", "s3", "s4", "s5", "s6"];

@@ -8,9 +8,9 @@ use super::fixture::{
     flow, from, options, outside, own, planner, port, send, service, slice, texts, verdict,
 };
 use super::walk::walk;
-use crate::services::tests::evaluator::{Cluster, Flow, Verdict};
 use crate::services::model::claims::Class;
 use crate::services::model::spec::Spec;
+use crate::services::tests::evaluator::{Cluster, Flow, Verdict};
 use crate::services::{Notice, Refusal, Refused, ServicePlanner, Step};
 
 /// A load balancer with these addresses, and as many external ones.

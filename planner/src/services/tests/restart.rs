@@ -3,60 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use tweed_core::family::Family;
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::service::Service;
 use tweed_core::object::{Event, Object as _};
 
+use super::earlier::written;
 use super::fixture::{affine, cluster, endpoint, planner, service, slice};
 use super::groups::numbered;
 use super::random::World;
 use super::walk::{check, without_numbers};
-use crate::tests::dice::Dice;
-use crate::services::desired::{
-    Desired, Endpoint, Group, Number, Part, Span, Tracked, affinity_key, both_scopes,
-};
+use crate::services::desired::{Desired, Endpoint, Group, Number, Part, affinity_key, both_scopes};
 use crate::services::tests::evaluator::Cluster;
-use crate::services::{KnownNumbers, KnownSlots, Notice, ServicePlanner, Step};
-
-/// What the kernel holds after this was written.
-impl From<&Desired> for KnownNumbers {
-    fn from(desired: &Desired) -> Self {
-        let addresses = desired.addresses.targets.iter();
-        let addresses = addresses.map(|(key, target)| (Tracked::Address(*key), target));
-        let node_ports = desired.node_ports.targets.iter();
-        let node_ports = node_ports.map(|(key, target)| (Tracked::NodePort(*key), target));
-        let groups = addresses
-            .chain(node_ports)
-            .filter_map(|(key, target)| Some((key, target.group()?)));
-        let mut limits: BTreeMap<_, Vec<Span>> = BTreeMap::new();
-        for (frontend, number) in &desired.limits {
-            limits
-                .entry((Family::of(frontend.address), *number))
-                .or_default();
-        }
-        for (number, span) in &desired.allowed {
-            let of = (Family::of(span.first), *number);
-            limits.entry(of).or_default().push(*span);
-        }
-        let parts = desired.parts.iter().map(|(key, part)| (*key, part.group));
-        Self {
-            groups: groups.collect(),
-            endpoints: desired.endpoints.clone(),
-            limits,
-            slots: KnownSlots {
-                endpoints: desired.slots.clone(),
-                members: desired.member_slots.clone(),
-                parts: parts.collect(),
-            },
-        }
-    }
-}
+use crate::services::{KnownSlots, Notice, ServicePlanner, Step};
+use crate::tests::dice::Dice;
 
 /// A planner of the next run for these objects.
 fn next_run(cluster: &Cluster, old: &ServicePlanner) -> ServicePlanner {
     let mut next = planner(cluster);
-    next.take_over(KnownNumbers::from(old.desired()));
+    next.take_over(written(old.desired()));
     assert_eq!(next.plan(), Step::Full);
     next
 }
@@ -74,7 +38,7 @@ proptest! {
             world.planner.plan();
         }
         let old = world.planner.desired().clone();
-        let known = KnownNumbers::from(&old);
+        let known = written(&old);
         for _ in 0..away {
             world.change(&mut dice);
         }
@@ -86,8 +50,8 @@ proptest! {
             let was = old.endpoints.get(number);
             prop_assert!(was.is_none_or(|was| was == endpoint), "{} {:?}", number, was);
         }
-        let was = KnownNumbers::from(&old).limits;
-        for (number, spans) in KnownNumbers::from(next.desired()).limits {
+        let was = written(&old).limits;
+        for (number, spans) in written(next.desired()).limits {
             let was = was.get(&number);
             prop_assert!(was.is_none_or(|was| *was == spans), "{:?} {:?}", number, was);
         }
@@ -143,7 +107,7 @@ proptest! {
         // A port whose number another port of its Service has is not found again, and
         // nobody reaches it.
         let reached: BTreeSet<Number> =
-            KnownNumbers::from(old).groups.into_values().map(affinity_key).collect();
+            written(old).groups.into_values().map(affinity_key).collect();
         let endpoints = |desired: &Desired| -> BTreeMap<Number, Endpoint> {
             let all = desired.endpoints.iter();
             let own = all.filter(|(number, _)| reached.contains(&affinity_key(**number)));
@@ -207,7 +171,7 @@ proptest! {
         let mut dice = Dice(seed);
         let mut crowds = Crowds::random(&mut dice);
         crowds.planner.plan();
-        let mut known = KnownNumbers::from(crowds.planner.desired());
+        let mut known = written(crowds.planner.desired());
         for _ in 0..1 + dice.roll(6) {
             spoil(&mut dice, &mut known.slots);
         }
@@ -231,7 +195,7 @@ struct Slots {
 }
 
 fn slots(desired: &Desired) -> Slots {
-    let reached = KnownNumbers::from(desired).groups.into_values();
+    let reached = written(desired).groups.into_values();
     let mut reached: BTreeSet<Number> = reached.flat_map(both_scopes).collect();
     let parts = desired.parts.iter();
     let parts = parts.filter(|((group, _), _)| reached.contains(group));
@@ -365,7 +329,7 @@ fn services_that_came_in_another_order_keep_their_numbers() {
     let mut plain = planner(&objects);
     plain.plan();
     let mut next = planner(&objects);
-    next.take_over(KnownNumbers::from(old.desired()));
+    next.take_over(written(old.desired()));
     next.plan();
     let (old, next) = (old.desired(), next.desired());
     assert_ne!(plain.desired().addresses.targets, old.addresses.targets);

@@ -14,15 +14,16 @@ use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{Event, Object};
 
+use super::earlier::written;
 use super::fixture::{
     balancer, both, cluster, ending, endpoint, node, planner, port, service, slice, texts,
 };
 use super::random::World;
-use crate::tests::dice::Dice;
 use crate::services::desired::{Endpoint, Frontend, Tracked};
-use crate::services::tests::evaluator::{self, Cluster, Verdict};
 use crate::services::stale::{Flow, FlowEffect, Former, Judge, PROTOCOL};
-use crate::services::{KnownNumbers, ServicePlanner, Step};
+use crate::services::tests::evaluator::{self, Cluster, Verdict};
+use crate::services::{ServicePlanner, Step};
+use crate::tests::dice::Dice;
 
 /// This node's addresses.
 const LOCAL: [&str; 2] = ["192.0.2.1", "10.0.0.0"];
@@ -310,7 +311,7 @@ fn flows_of_a_service_that_was_deleted_while_nobody_planned_are_stale_by_the_ker
     let mut before = planner(&balanced());
     before.plan();
     let old = before.desired();
-    let known = KnownNumbers::from(old).frontends_of(PROTOCOL);
+    let known = written(old).frontends_of(PROTOCOL);
 
     let mut after = planner(&cluster(vec![], vec![]));
     after.plan();

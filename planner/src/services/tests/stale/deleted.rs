@@ -26,7 +26,7 @@ fn flows_of_a_service_of_local_endpoints_are_stale_by_the_kernels_elements_too()
     (local.internal_local, local.ports[0].node_port) = (true, 0);
     let mut before = planner(&cluster(vec![local], vec![dns_slice(both(), 5353)]));
     before.plan();
-    let known = KnownNumbers::from(before.desired()).frontends_of(PROTOCOL);
+    let known = written(before.desired()).frontends_of(PROTOCOL);
     let mut after = planner(&cluster(vec![], vec![]));
     after.plan();
     let former = Former::of_earlier_run(&known, after.desired());
@@ -46,7 +46,7 @@ fn the_kernels_endpoints_are_found_in_parts_and_by_their_numbers() {
         let slice = dns_slice(endpoints, 5353);
         let mut before = planner(&cluster(vec![one], vec![slice]));
         before.plan();
-        let known = KnownNumbers::from(before.desired()).frontends_of(PROTOCOL);
+        let known = written(before.desired()).frontends_of(PROTOCOL);
         let tracked = &before.desired().tracked;
         assert_eq!(known.len(), tracked.len());
         for (frontend, found) in known {

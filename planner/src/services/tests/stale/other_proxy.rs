@@ -3,9 +3,9 @@
 use tweed_core::object::Event;
 
 use super::{FRONTENDS, balanced, dns, is_stale, judge, plan, service_cidr};
-use crate::services::KnownNumbers;
-use crate::services::tests::evaluator::Cluster;
 use crate::services::stale::{FlowEffect, Former, PROTOCOL};
+use crate::services::tests::earlier::written;
+use crate::services::tests::evaluator::Cluster;
 use crate::services::tests::fixture::{balancer, cluster, planner, service};
 
 #[test]
@@ -54,7 +54,7 @@ fn flows_of_a_service_that_moves_to_another_proxy_go_on_until_it_is_served_here_
 fn flows_of_a_service_that_moved_while_nobody_planned_are_not_stale_by_the_kernels_elements() {
     let mut before = planner(&balanced());
     before.plan();
-    let known = KnownNumbers::from(before.desired()).frontends_of(PROTOCOL);
+    let known = written(before.desired()).frontends_of(PROTOCOL);
     let mut moved = balanced();
     moved.services[0].not_ours = true;
     let mut after = planner(&moved);
