@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::agent::{Agent, AgentOptions};
@@ -149,6 +150,24 @@ impl Cluster {
         entry.agent = None;
         entry.agent = Some(entry.node.start_agent(&options)?);
         Ok(())
+    }
+
+    /// Ends the agent of node `index` by SIGTERM, if it has one.
+    ///
+    /// # Errors
+    /// As [`Agent::stop`], or there is no such node.
+    pub fn stop_agent(&mut self, index: u8) -> Result<Option<ExitStatus>, LabError> {
+        let agent = self.entry(index)?.agent.take();
+        agent.map(Agent::stop).transpose()
+    }
+
+    /// Ends the agent of node `index` by SIGKILL, if it has one.
+    ///
+    /// # Errors
+    /// As [`Cluster::stop_agent`].
+    pub fn kill_agent(&mut self, index: u8) -> Result<(), LabError> {
+        let agent = self.entry(index)?.agent.take();
+        agent.map(Agent::kill9).transpose().map(drop)
     }
 
     /// Waits until all running agents are ready.

@@ -58,13 +58,6 @@ pub enum LabError {
         #[source]
         source: io::Error,
     },
-    /// A set of pings cannot start or cannot continue.
-    #[error("could not send pings and receive their answers")]
-    Pings {
-        /// The system's answer.
-        #[source]
-        source: io::Error,
-    },
     /// A program that the lab runs does not exist.
     #[error("{program} is missing in {}: {cure}", folder.display())]
     MissingProgram {

@@ -54,15 +54,12 @@ impl PingOptions {
 pub struct PingReport {
     /// Number of requests, including those that the local kernel refused to send.
     pub sent: u32,
-    /// Scheduled requests that were not sent because this machine was too busy;
-    /// always 0 for the program `ping`, which does not report them.
-    pub missed: u32,
     /// The sequence numbers of the answered requests, from 1.
     pub answered: BTreeSet<u32>,
     /// Mean round-trip time in milliseconds.
     pub average_ms: Option<f64>,
-    /// Errors of routers or of the local kernel, as text; at most the first 100 of
-    /// a continuous ping.
+    /// Errors of routers or of the local kernel, as text; of a continuous ping the first 100
+    /// of the local kernel.
     pub errors: Vec<String>,
 }
 
@@ -108,9 +105,6 @@ impl fmt::Display for PingReport {
         write!(f, "{} of {} answered", self.answered.len(), self.sent)?;
         if let Some(ms) = self.average_ms {
             write!(f, ", {ms:.2} ms")?;
-        }
-        if self.missed > 0 {
-            write!(f, ", {} not sent in time", self.missed)?;
         }
         if let Some(first) = self.errors.first() {
             write!(f, "; {first}")?;

@@ -187,10 +187,8 @@ impl HandOver {
         let word = if services { "on" } else { "off" };
         let options = AgentOptions::new(self.cluster.nodes_file());
         let options = options.arg("--services").arg(word);
+        self.cluster.stop_agent(1)?;
         let entry = self.cluster.entry(1)?;
-        if let Some(agent) = entry.agent.take() {
-            agent.stop()?;
-        }
         entry.agent = Some(entry.node.start_agent(&options)?);
         let state = entry.node.run_dir().join("agent.json");
         wait_until("the agent to serve Services or not", LIMIT, || {

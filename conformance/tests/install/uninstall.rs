@@ -55,13 +55,6 @@ impl Installed {
         Ok(pod)
     }
 
-    fn stop_agent(&mut self) -> Result<(), LabError> {
-        if let Some(agent) = self.cluster.entry(1)?.agent.take() {
-            agent.stop()?;
-        }
-        Ok(())
-    }
-
     fn uninstall(&self, more: &[&str]) -> Result<String, LabError> {
         tweed_install(&self.cluster, &[&["uninstall"], more].concat())
     }
@@ -125,7 +118,7 @@ fn a_node_is_as_it_was_before() -> Result<(), LabError> {
     let pod = node.pod()?;
     assert!(!node.changes()?.is_empty());
     node.cluster.delete_pod(1, pod)?;
-    node.stop_agent()?;
+    node.cluster.stop_agent(1)?;
     let printed = node.uninstall(&[])?;
     node.is_as_before()?;
     assert!(!node.cluster[1].node.run_dir().exists());
@@ -159,8 +152,7 @@ fn uninstall_is_refused_while_the_agent_runs() -> Result<(), LabError> {
     );
     let now = Snapshot::of(node.cluster[1].node.netns())?;
     assert_eq!(running.changes(&now), Vec::<String>::new());
-    let agent = node.cluster.entry(1)?.agent.take();
-    agent.map(|agent| agent.kill9()).transpose()?;
+    node.cluster.kill_agent(1)?;
     node.uninstall(&[])?;
     node.is_as_before()
 }
@@ -169,7 +161,7 @@ fn uninstall_is_refused_while_the_agent_runs() -> Result<(), LabError> {
 fn pods_keep_their_network_without_the_flag_pods() -> Result<(), LabError> {
     let mut node = install()?;
     let pod = node.pod()?;
-    node.stop_agent()?;
+    node.cluster.stop_agent(1)?;
     let printed = node.is_refused(&[]);
     assert!(
         printed.contains("default/cart") && printed.contains("drain"),
@@ -233,7 +225,7 @@ fn foreign_objects_stay() -> Result<(), LabError> {
         fs::write(folder.join("cni/net.d/87-podman.conflist"), "{}").unwrap();
         Ok(())
     })?;
-    node.stop_agent()?;
+    node.cluster.stop_agent(1)?;
     let printed = node.uninstall(&[])?;
     // Links and networks of others may need forwarding.
     let kept = "ip_forward at 1: others may rely on it (other.1, 87-podman.conflist)";
@@ -253,7 +245,7 @@ fn sysctls_that_the_kernel_changed_with_forwarding_are_restored() -> Result<(), 
         netns.set_sysctl("ipv4/conf/all/accept_redirects", "0")?;
         netns.set_sysctl("ipv4/conf/lo/forwarding", "1")
     })?;
-    node.stop_agent()?;
+    node.cluster.stop_agent(1)?;
     let printed = node.uninstall(&["--dry-run"])?;
     let redirects = "restore sysctl net/ipv4/conf/all/accept_redirects to 0";
     assert!(printed.contains(redirects), "{printed}");
@@ -274,7 +266,7 @@ fn check_finds_nothing_wrong_where_tweed_runs() -> Result<(), LabError> {
 #[test]
 fn a_sysctl_that_was_changed_since_stays() -> Result<(), LabError> {
     let mut node = install()?;
-    node.stop_agent()?;
+    node.cluster.stop_agent(1)?;
     let found = node.cluster[1].node.run_dir().join("sysctls.json");
     fs::write(
         &found,

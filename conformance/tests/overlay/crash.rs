@@ -130,9 +130,7 @@ impl Stage {
     /// Stops the agent and takes away what it has written, so that the next one writes
     /// all of it.
     fn reset(&mut self) -> Result<(), LabError> {
-        if let Some(agent) = self.cluster.entry(1)?.agent.take() {
-            agent.kill9()?;
-        }
+        self.cluster.kill_agent(1)?;
         for file in self.files() {
             let _ = fs::remove_file(file);
         }

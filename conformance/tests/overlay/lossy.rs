@@ -73,8 +73,7 @@ fn nodes_converge_over_an_underlay_that_loses_and_reorders() -> Result<(), LabEr
     }
     // As an upgrade does: another agent takes over what the first has made.
     for node in [1, 2] {
-        let agent = cluster.entry(node)?.agent.take();
-        agent.unwrap().kill9()?;
+        cluster.kill_agent(node)?;
         cluster.start_agent(node)?;
     }
     cluster.wait_ready()?;

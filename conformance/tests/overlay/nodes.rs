@@ -5,31 +5,21 @@ use std::time::Duration;
 
 use tweed_lab::{Cluster, LabError, Snapshot, Underlay, wait_until};
 
-use crate::state::{settled_state, state};
+use crate::state::{settled_state, state, wait_for_readyz};
 
 /// Waits until `/readyz` of node `index` has this status and contains this word.
-fn wait_for_readyz(cluster: &Cluster, index: u8, status: u16, word: &str) -> Result<(), LabError> {
-    let what = format!("/readyz of node{index} to answer {status} with {word:?}");
-    wait_until(&what, Duration::from_secs(30), || {
-        let agent = cluster[index].agent.as_ref().ok_or("no agent")?;
-        match agent.get("/readyz") {
-            Ok((code, body)) if code == status && body.contains(word) => Ok(()),
-            Ok((code, body)) => Err(format!("{code}: {body}")),
-            Err(error) => Err(error.chain()),
-        }
+fn wait_for_word(cluster: &Cluster, index: u8, status: u16, word: &str) -> Result<(), LabError> {
+    let what = format!("answer {status} with {word:?}");
+    wait_for_readyz(cluster, index, &what, |code, body| {
+        code == status && body.contains(word)
     })
 }
 
 /// Waits until `/readyz` of node `index` answers 200 and does not contain `word`.
 fn wait_until_readyz_lacks(cluster: &Cluster, index: u8, word: &str) -> Result<(), LabError> {
-    let what = format!("/readyz of node{index} to be ready without {word:?}");
-    wait_until(&what, Duration::from_secs(30), || {
-        let agent = cluster[index].agent.as_ref().ok_or("no agent")?;
-        match agent.get("/readyz") {
-            Ok((200, body)) if !body.contains(word) => Ok(()),
-            Ok((code, body)) => Err(format!("{code}: {body}")),
-            Err(error) => Err(error.chain()),
-        }
+    let what = format!("be ready without {word:?}");
+    wait_for_readyz(cluster, index, &what, |code, body| {
+        code == 200 && !body.contains(word)
     })
 }
 
@@ -158,10 +148,10 @@ fn an_implausible_list_removes_nothing() -> Result<(), LabError> {
     ];
     for (text, word) in lists {
         cluster.nodes_file().write_text(text)?;
-        wait_for_readyz(&cluster, 1, 200, word)?;
+        wait_for_word(&cluster, 1, 200, word)?;
     }
     cluster.nodes_file().write([&other])?;
-    wait_for_readyz(&cluster, 1, 200, "node1")?;
+    wait_for_word(&cluster, 1, 200, "node1")?;
     assert_eq!(
         before.changes(&state(cluster[1].node.netns())?),
         Vec::<String>::new()
@@ -178,7 +168,7 @@ fn a_node_without_pod_cidr_reports_it_and_starts_when_it_has_one() -> Result<(),
     let cidrs = std::mem::take(&mut cluster.entry(2)?.manifest.pod_cidrs);
     cluster.publish()?;
     cluster.start_agent(2)?;
-    wait_for_readyz(&cluster, 2, 503, "pod CIDR")?;
+    wait_for_word(&cluster, 2, 503, "pod CIDR")?;
     assert!(!cluster[2].node.run_dir().join("ready").exists());
     assert!(
         !cluster[2]
@@ -202,7 +192,7 @@ fn a_node_address_that_no_interface_has_is_reported() -> Result<(), LabError> {
     cluster.entry(2)?.manifest.addresses = vec![("InternalIP".to_owned(), "192.0.2.77".to_owned())];
     cluster.publish()?;
     cluster.start_agent(2)?;
-    wait_for_readyz(&cluster, 2, 503, "192.0.2.77")?;
+    wait_for_word(&cluster, 2, 503, "192.0.2.77")?;
     cluster.entry(2)?.manifest.addresses = right;
     cluster.publish()?;
     cluster.wait_ready()?;
@@ -219,10 +209,10 @@ fn the_older_of_two_owners_of_a_cidr_keeps_it_and_the_other_is_reported() -> Res
     third.manifest.pod_cidrs = vec!["10.244.2.0/24".to_owned()];
     third.manifest.created = Some("2026-06-01T00:00:00Z".to_owned());
     cluster.publish()?;
-    wait_for_readyz(&cluster, 1, 200, "node3")?;
+    wait_for_word(&cluster, 1, 200, "node3")?;
     Cluster::wait_for_path(here.netns(), there.address())?;
     cluster.start_agent(3)?;
-    wait_for_readyz(&cluster, 3, 503, "10.244.2.0/24")?;
+    wait_for_word(&cluster, 3, 503, "10.244.2.0/24")?;
     cluster.entry(3)?.manifest.pod_cidrs = vec!["10.244.3.0/24".to_owned()];
     cluster.publish()?;
     cluster.wait_ready()?;
@@ -253,7 +243,7 @@ fn a_node_with_a_forbidden_cidr_harms_no_other_node() -> Result<(), LabError> {
         third.manifest.pod_cidrs = vec![claim.to_owned()];
         third.manifest.created = Some("2026-06-01T00:00:00Z".to_owned());
         cluster.publish()?;
-        wait_for_readyz(&cluster, 1, 200, claim)?;
+        wait_for_word(&cluster, 1, 200, claim)?;
         // Its address is valid and accepted; nothing of its CIDR is in the kernel.
         let changes = before.changes(&state(cluster[1].node.netns())?);
         let routes = changes
@@ -277,9 +267,9 @@ fn an_older_node_with_the_address_of_another_harms_nobody() -> Result<(), LabErr
     third.manifest.created = Some("2025-01-01T00:00:00Z".to_owned());
     cluster.publish()?;
     for node in [1, 2] {
-        wait_for_readyz(&cluster, node, 200, "node-address-shared")?;
+        wait_for_word(&cluster, node, 200, "node-address-shared")?;
     }
-    wait_for_readyz(&cluster, 2, 200, "an address of this machine")?;
+    wait_for_word(&cluster, 2, 200, "an address of this machine")?;
     Cluster::wait_for_path(here.netns(), there.address())?;
     Cluster::wait_for_path(there.netns(), here.address())?;
     // It is the same if a new agent, on either side, has never seen it otherwise.
@@ -307,7 +297,7 @@ fn a_node_that_the_kernel_would_refuse_harms_no_other_node() -> Result<(), LabEr
         third.manifest.addresses = vec![("InternalIP".to_owned(), "192.0.2.255".to_owned())];
         cluster.publish()?;
         for node in [1, 2] {
-            wait_for_readyz(&cluster, node, 200, "192.0.2.255")?;
+            wait_for_word(&cluster, node, 200, "192.0.2.255")?;
         }
         reaches_as_pods_do(&mut cluster)?;
         let right = cluster[3].node.manifest();
@@ -316,7 +306,7 @@ fn a_node_that_the_kernel_would_refuse_harms_no_other_node() -> Result<(), LabEr
         netns.ip(["addr add 10.244.3.0/32 dev lo"])?;
         cluster.publish()?;
         if backend == "vxlan" {
-            wait_for_readyz(&cluster, 1, 200, "one of this machine")?;
+            wait_for_word(&cluster, 1, 200, "one of this machine")?;
         }
         wait_until_readyz_lacks(&cluster, 1, "192.0.2.255")?;
         reaches_as_pods_do(&mut cluster)?;
@@ -352,7 +342,7 @@ fn pods_inside_of_a_wide_network_of_their_nodes_are_reached() -> Result<(), LabE
         cluster.start_agent(node)?;
     }
     cluster.wait_ready()?;
-    wait_for_readyz(&cluster, 1, 200, "10.0.0.0/8")?;
+    wait_for_word(&cluster, 1, 200, "10.0.0.0/8")?;
     reaches_as_pods_do(&mut cluster)
 }
 
@@ -364,7 +354,7 @@ fn after_a_change_of_the_own_cidr_the_pods_that_need_a_restart_are_reported() ->
     Cluster::wait_for_path(old.netns(), there.address())?;
     cluster.entry(1)?.manifest.pod_cidrs = vec!["10.244.9.0/24".to_owned()];
     cluster.publish()?;
-    wait_for_readyz(&cluster, 1, 200, &old.address().to_string())?;
+    wait_for_word(&cluster, 1, 200, &old.address().to_string())?;
     let new = cluster.pod(1, "new")?;
     assert!(
         new.address().to_string().starts_with("10.244.9."),

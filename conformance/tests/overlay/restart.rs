@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tweed_lab::{Cluster, ContinuousPing, LabError, Snapshot, monitor, wait_until};
 
-use crate::state::{settled_state, state, wait_for_state, wait_until_settled};
+use crate::state::{settled_state, state, wait_for_readyz, wait_for_state, wait_until_settled};
 
 /// Runs `during` while pods ping each other every 10 ms, without any loss.
 fn without_loss(
@@ -21,7 +21,7 @@ fn without_loss(
     ];
     during(cluster)?;
     for ping in pings {
-        let report = ping.stop()?;
+        let report = ping.stop();
         assert_eq!(report.lost(), 0, "{report}");
         assert!(report.sent > 10, "{report}");
     }
@@ -33,9 +33,7 @@ fn kill_9_and_restart_lose_nothing() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
     without_loss(&mut cluster, |cluster| {
         for _ in 0..5 {
-            if let Some(agent) = cluster.entry(1)?.agent.take() {
-                agent.kill9()?;
-            }
+            cluster.kill_agent(1)?;
             std::thread::sleep(Duration::from_millis(100));
             cluster.start_agent(1)?;
             cluster.wait_ready()?;
@@ -50,10 +48,8 @@ fn sigterm_leaves_the_network_as_it_is() -> Result<(), LabError> {
     without_loss(&mut cluster, |cluster| {
         wait_until_settled(cluster[1].node.netns())?;
         let before = Snapshot::of(cluster[1].node.netns())?;
-        if let Some(agent) = cluster.entry(1)?.agent.take() {
-            let status = agent.stop()?;
-            assert!(status.success(), "{status}");
-        }
+        let status = cluster.stop_agent(1)?;
+        assert!(status.is_some_and(|status| status.success()), "{status:?}");
         let changes = before.changes(&Snapshot::of(cluster[1].node.netns())?);
         assert_eq!(changes, Vec::<String>::new());
         std::thread::sleep(Duration::from_millis(500));
@@ -71,9 +67,7 @@ fn a_restart_with_nothing_to_do_changes_no_object() -> Result<(), LabError> {
         cluster.pod(2, "c")?,
     ];
     wait_until_settled(cluster[1].node.netns())?;
-    if let Some(agent) = cluster.entry(1)?.agent.take() {
-        agent.stop()?;
-    }
+    cluster.stop_agent(1)?;
     let before = Snapshot::of(cluster[1].node.netns())?;
     let changes = monitor(cluster[1].node.netns())?;
     cluster.start_agent(1)?;
@@ -94,19 +88,15 @@ fn a_restart_with_nothing_to_do_changes_no_object() -> Result<(), LabError> {
 fn a_restart_without_a_list_of_nodes_stays_ready() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
     without_loss(&mut cluster, |cluster| {
-        if let Some(agent) = cluster.entry(1)?.agent.take() {
-            agent.kill9()?;
-        }
+        cluster.kill_agent(1)?;
         let list = cluster.nodes_file().path().to_owned();
         let removed = std::fs::remove_file(&list);
         assert!(removed.is_ok(), "{removed:?}");
         cluster.start_agent(1)?;
         cluster.wait_ready()?;
-        let answer = cluster[1].agent.as_ref().map(|agent| agent.get("/readyz"));
-        let Some((200, body)) = answer.transpose()? else {
-            panic!("not ready any more");
-        };
-        assert!(body.contains("nodes.yaml"), "{body}");
+        wait_for_readyz(cluster, 1, "name the file", |code, body| {
+            code == 200 && body.contains("nodes.yaml")
+        })?;
         std::thread::sleep(Duration::from_millis(300));
         Ok(())
     })
@@ -126,9 +116,7 @@ fn a_restart_without_a_list_of_nodes_repairs() -> Result<(), LabError> {
         Cluster::wait_for_path(near.netns(), there.address())?;
     }
     let before = settled_state(cluster[1].node.netns())?;
-    if let Some(agent) = cluster.entry(1)?.agent.take() {
-        agent.kill9()?;
-    }
+    cluster.kill_agent(1)?;
     let list = cluster.nodes_file().path().to_owned();
     let removed = std::fs::remove_file(&list);
     assert!(removed.is_ok(), "{removed:?}");
@@ -143,52 +131,32 @@ fn a_restart_without_a_list_of_nodes_repairs() -> Result<(), LabError> {
     for there in [&far, &last] {
         Cluster::wait_for_path(near.netns(), there.address())?;
     }
-    let problems = readyz(&cluster)?;
-    assert!(problems.contains("nodes-unreadable"), "{problems}");
+    wait_for_readyz(&cluster, 1, "name the file", |code, body| {
+        code == 200 && body.contains("nodes-unreadable")
+    })?;
 
     // Without them it does not know what to repair, and says so.
-    if let Some(agent) = cluster.entry(1)?.agent.take() {
-        agent.stop()?;
-    }
+    cluster.stop_agent(1)?;
     let kept = cluster[1].node.run_dir().join("nodes.jsonl");
     let removed = std::fs::remove_file(&kept);
     assert!(removed.is_ok(), "{removed:?}");
     cluster.start_agent(1)?;
-    wait_until(
-        "the agent to say that it is not ready",
-        Duration::from_secs(30),
-        || match readyz(&cluster) {
-            Ok(answer) if answer.starts_with("503") && answer.contains("nodes-unreadable") => {
-                Ok(())
-            }
-            Ok(answer) => Err(answer),
-            Err(error) => Err(error.to_string()),
-        },
-    )?;
+    wait_for_readyz(&cluster, 1, "say that it is not ready", |code, body| {
+        code == 503 && body.contains("nodes-unreadable")
+    })?;
     let changes = before.changes(&state(cluster[1].node.netns())?);
     assert_eq!(changes, Vec::<String>::new());
     Ok(())
 }
 
-/// What the agent of node 1 answers: the code, then the text.
-fn readyz(cluster: &Cluster) -> Result<String, LabError> {
-    let answer = cluster[1].agent.as_ref().map(|agent| agent.get("/readyz"));
-    let Some((code, text)) = answer.transpose()? else {
-        panic!("no agent runs");
-    };
-    Ok(format!("{code} {text}"))
-}
-
 #[test]
 fn a_node_that_was_removed_while_the_agent_was_down_leaves_nothing() -> Result<(), LabError> {
     let mut cluster = Cluster::start(3)?;
-    if let Some(agent) = cluster.entry(1)?.agent.take() {
-        agent.kill9()?;
-    }
+    cluster.kill_agent(1)?;
     cluster.remove_node(3)?;
     cluster.start_agent(1)?;
     cluster.wait_ready()?;
-    let left = tweed_lab::wait_until(
+    let left = wait_until(
         "nothing of node 3 to be left",
         Duration::from_secs(30),
         || {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tweed_lab::{LabError, Netns, Snapshot, wait_until};
+use tweed_lab::{Cluster, LabError, Netns, Snapshot, wait_until};
 
 /// A namespace's objects, which are the same when one is deleted and restored.
 pub fn state(netns: &Netns) -> Result<Snapshot, LabError> {
@@ -57,4 +57,22 @@ pub fn wait_for_state(netns: &Netns, desired: &Snapshot) -> Result<(), LabError>
             Err(error) => Err(error.to_string()),
         },
     )
+}
+
+/// Waits until what `/readyz` of node `index` answers is as it is expected.
+pub fn wait_for_readyz(
+    cluster: &Cluster,
+    index: u8,
+    what: &str,
+    is_expected: impl Fn(u16, &str) -> bool,
+) -> Result<(), LabError> {
+    let what = format!("/readyz of node{index} to {what}");
+    wait_until(&what, Duration::from_secs(30), || {
+        let agent = cluster[index].agent.as_ref().ok_or("no agent")?;
+        match agent.get("/readyz") {
+            Ok((code, body)) if is_expected(code, &body) => Ok(()),
+            Ok((code, body)) => Err(format!("{code}: {body}")),
+            Err(error) => Err(error.chain()),
+        }
+    })
 }

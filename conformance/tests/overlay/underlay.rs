@@ -6,35 +6,19 @@ use std::time::Duration;
 
 use tweed_lab::{Cluster, LabError, Netns, PingOptions, Snapshot, ping, wait_until};
 
-fn readyz(cluster: &Cluster, index: u8) -> Result<(u16, String), String> {
-    let agent = cluster[index].agent.as_ref().ok_or("no agent")?;
-    agent.get("/readyz").map_err(|error| error.chain())
-}
-
-fn wait_for_answer(
-    cluster: &Cluster,
-    what: &str,
-    expected: impl Fn(u16, &str) -> bool,
-) -> Result<(), LabError> {
-    wait_until(what, Duration::from_secs(30), || {
-        match readyz(cluster, 1)? {
-            (code, body) if expected(code, &body) => Ok(()),
-            (code, body) => Err(format!("{code}: {body}")),
-        }
-    })
-}
+use crate::state::{settled_state, wait_for_readyz, wait_for_state};
 
 #[test]
 fn everything_is_restored_after_a_link_flap() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
     let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
     let node = cluster[1].node.netns();
-    let before = crate::state::settled_state(node)?;
+    let before = settled_state(node)?;
     node.ip(["link set eth0 down"])?;
     std::thread::sleep(Duration::from_millis(300));
     node.ip(["link set eth0 up", "route replace default via 192.0.2.1"])?;
     Cluster::wait_for_path(here.netns(), there.address())?;
-    crate::state::wait_for_state(node, &before)
+    wait_for_state(node, &before)
 }
 
 #[test]
@@ -43,9 +27,9 @@ fn a_lost_underlay_address_is_reported_and_its_return_restores_everything() -> R
     let mut cluster = Cluster::start(2)?;
     let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
     let node = cluster[1].node.netns();
-    let before = crate::state::settled_state(node)?;
+    let before = settled_state(node)?;
     node.ip(["addr del 192.0.2.11/24 dev eth0"])?;
-    wait_for_answer(&cluster, "the lost address to be reported", |code, body| {
+    wait_for_readyz(&cluster, 1, "report the lost address", |code, body| {
         code == 503 && body.contains("192.0.2.11")
     })?;
     node.ip([
@@ -53,7 +37,7 @@ fn a_lost_underlay_address_is_reported_and_its_return_restores_everything() -> R
         "route replace default via 192.0.2.1",
     ])?;
     Cluster::wait_for_path(here.netns(), there.address())?;
-    crate::state::wait_for_state(node, &before)?;
+    wait_for_state(node, &before)?;
     Cluster::wait_for_path(node, here.address())
 }
 
@@ -106,31 +90,23 @@ fn wait_after_cure(cluster: &mut Cluster, cure: &str) -> Result<(), LabError> {
 }
 
 #[test]
-fn a_leftover_flannel_device_is_reported() -> Result<(), LabError> {
-    let mut cluster = start_after(|node| {
-        node.ip([
-            "link add flannel.1 type vxlan id 1 dstport 8472 local 192.0.2.11 nolearning",
-            "link set flannel.1 up",
-        ])
-    })?;
-    wait_for_answer(&cluster, "flannel.1 to be reported", |code, body| {
-        code == 503 && body.contains("flannel.1")
-    })?;
-    wait_after_cure(&mut cluster, "ip link del flannel.1")
-}
-
-#[test]
-fn an_external_vxlan_device_is_reported() -> Result<(), LabError> {
-    let mut cluster = start_after(|node| {
-        node.ip([
-            "link add other type vxlan external dstport 8472",
-            "link set other up",
-        ])
-    })?;
-    wait_for_answer(&cluster, "the other device to be reported", |code, body| {
-        code == 503 && body.contains("other")
-    })?;
-    wait_after_cure(&mut cluster, "ip link del other")
+fn another_device_for_the_same_packets_is_reported() -> Result<(), LabError> {
+    for (name, device) in [
+        ("flannel.1", "id 1 dstport 8472 local 192.0.2.11 nolearning"),
+        ("other", "external dstport 8472"),
+    ] {
+        let mut cluster = start_after(|node| {
+            node.ip([
+                format!("link add {name} type vxlan {device}"),
+                format!("link set {name} up"),
+            ])
+        })?;
+        wait_for_readyz(&cluster, 1, "report the other device", |code, body| {
+            code == 503 && body.contains(name)
+        })?;
+        wait_after_cure(&mut cluster, &format!("ip link del {name}"))?;
+    }
+    Ok(())
 }
 
 #[test]
@@ -142,7 +118,7 @@ fn a_taken_port_is_named_and_wait_after_cure_itself() -> Result<(), LabError> {
         Ok(())
     })?;
     assert!(held.is_some(), "the port could not be bound");
-    wait_for_answer(&cluster, "the port to be reported", |code, body| {
+    wait_for_readyz(&cluster, 1, "report the port", |code, body| {
         code == 503 && body.contains("8472")
     })?;
     drop(held);
@@ -153,7 +129,7 @@ fn a_taken_port_is_named_and_wait_after_cure_itself() -> Result<(), LabError> {
 #[test]
 fn a_foreign_device_of_the_same_name_is_left_alone() -> Result<(), LabError> {
     let mut cluster = start_after(|node| node.ip(["link add tweed.1 type veth peer name other"]))?;
-    wait_for_answer(&cluster, "tweed.1 to be reported", |code, body| {
+    wait_for_readyz(&cluster, 1, "report tweed.1", |code, body| {
         code == 503 && body.contains("tweed.1")
     })?;
     let link = cluster[1].node.netns().json("ip -j -d link show tweed.1")?;
@@ -164,7 +140,7 @@ fn a_foreign_device_of_the_same_name_is_left_alone() -> Result<(), LabError> {
 #[test]
 fn a_conflicting_foreign_route_is_reported_and_kept() -> Result<(), LabError> {
     let mut cluster = start_after(|node| node.ip(["route add 10.244.2.0/24 via 192.0.2.1"]))?;
-    wait_for_answer(&cluster, "the route to be reported", |_, body| {
+    wait_for_readyz(&cluster, 1, "report the route", |_, body| {
         body.contains("10.244.2.0/24")
     })?;
     let routes = cluster[1].node.netns().sh("ip route show 10.244.2.0/24")?;
@@ -177,11 +153,11 @@ fn a_table_that_drops_forwarded_packets_is_reported_with_its_cure() -> Result<()
     let cluster = start_after(|node| {
         node.nft("table ip filter {\n chain FORWARD {\n type filter hook forward priority 0; policy drop;\n }\n }")
     })?;
-    wait_for_answer(&cluster, "the table to be reported", |code, body| {
+    wait_for_readyz(&cluster, 1, "report the table", |code, body| {
         code == 200 && body.contains("FORWARD")
     })?;
     cluster[1].node.netns().sh("nft delete table ip filter")?;
-    wait_for_answer(&cluster, "the warning to end", |code, body| {
+    wait_for_readyz(&cluster, 1, "end the warning", |code, body| {
         code == 200 && !body.contains("FORWARD")
     })
 }

@@ -90,7 +90,7 @@ fn show(out: &mut dyn Write, demo: &mut DemoCluster, svg: Option<&Path>) -> Resu
     done(out, &format!("no route to {removed} is left on any node"))?;
     let checked = check(out, demo, "every path without node2")?;
 
-    let report = ping.stop()?;
+    let report = ping.stop();
     let verdict = format!("{from_name} pinged {to_name} every 10 ms meanwhile: {report}");
     done(out, &verdict)?;
     if report.lost() > 0 {

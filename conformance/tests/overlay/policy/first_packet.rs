@@ -202,9 +202,7 @@ fn without_an_agent_a_new_pod_stays_isolated() -> Result<(), LabError> {
     cluster.delete("deny")?;
     sink.wait(old.netns(), true)?;
 
-    if let Some(agent) = cluster.entry(1)?.agent.take() {
-        agent.kill9()?;
-    }
+    cluster.kill_agent(1)?;
     let new = cluster.labelled_pod(1, "closed/new", "")?;
     let ear = Listener::open(&cluster, 1, &new, 7001)?;
     assert!(!sink.hears(new.netns())?, "a pod that nobody judged sends");

@@ -51,9 +51,7 @@ fn lives_or_is_cut(mut cluster: Cluster) -> Result<(), LabError> {
     };
 
     for node in [1, 2, 1] {
-        if let Some(agent) = cluster.entry(node)?.agent.take() {
-            agent.kill9()?;
-        }
+        cluster.kill_agent(node)?;
         all_move("without an agent");
         cluster.start_agent(node)?;
         cluster.wait_ready()?;

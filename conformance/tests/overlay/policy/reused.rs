@@ -139,9 +139,7 @@ fn is_isolated(mut cluster: Cluster) -> Result<(), LabError> {
     })?;
     drop(ear);
 
-    if let Some(agent) = cluster.entry(1)?.agent.take() {
-        agent.kill9()?;
-    }
+    cluster.kill_agent(1)?;
     cluster.delete_pod(1, open)?;
     let new = cluster.labelled_pod_at(1, "closed/new", "", Some(address))?;
     assert_eq!(new.address(), address);
