@@ -52,8 +52,21 @@ fn flags(link: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn host_end() {
+fn both_ends_are_as_they_should_be() {
     let attached = attach();
+    host_end(&attached);
+    host_end_settings(&attached);
+    host_routes(&attached);
+    host_neighbours(&attached);
+    pod_end(&attached);
+    one_queue_at_each_end(&attached);
+    pod_end_settings(&attached);
+    pod_addresses(&attached);
+    pod_routes(&attached);
+    pod_neighbours(&attached);
+}
+
+fn host_end(attached: &Attached) {
     let link = attached.host_link();
     let alias = format!(
         "tweed:pods/{}/eth0 shop/cart-0",
@@ -76,9 +89,7 @@ fn host_end() {
     );
 }
 
-#[test]
-fn host_end_settings() {
-    let attached = attach();
+fn host_end_settings(attached: &Attached) {
     let keys = [
         "ipv6/accept_ra",
         "ipv6/autoconf",
@@ -93,9 +104,7 @@ fn host_end_settings() {
     }
 }
 
-#[test]
-fn host_routes() {
-    let attached = attach();
+fn host_routes(attached: &Attached) {
     let found = routes(attached.node(), attached.added.host_link());
     let v4 = json!({ "dst": "10.244.1.2", "gateway": null, "proto": "116", "scope": "link",
                      "src": attached.fixture.node.address(), "flags": [] });
@@ -107,9 +116,7 @@ fn host_routes() {
     assert_eq!(found.len(), 2, "{found:#?}");
 }
 
-#[test]
-fn host_neighbours() {
-    let attached = attach();
+fn host_neighbours(attached: &Attached) {
     let [_, pod_mac] = attached.macs();
     let expected = ["10.244.1.2", "fd00:244:1::2"].map(|ip| (ip.to_owned(), pod_mac.clone()));
     assert_eq!(
@@ -118,9 +125,7 @@ fn host_neighbours() {
     );
 }
 
-#[test]
-fn pod_end() {
-    let attached = attach();
+fn pod_end(attached: &Attached) {
     let inside = link(attached.pod.netns(), "eth0");
     assert_eq!(
         json!([inside["mtu"], inside["address"], inside["link_index"]]),
@@ -138,9 +143,7 @@ fn pod_end() {
 }
 
 /// The kernel would create more queues and remove them after a grace period for each end.
-#[test]
-fn one_queue_at_each_end() {
-    let attached = attach();
+fn one_queue_at_each_end(attached: &Attached) {
     for end in [attached.host_link(), link(attached.pod.netns(), "eth0")] {
         assert_eq!(
             json!([end["num_tx_queues"], end["num_rx_queues"]]),
@@ -150,26 +153,20 @@ fn one_queue_at_each_end() {
     }
 }
 
-#[test]
-fn pod_end_settings() {
-    let attached = attach();
+fn pod_end_settings(attached: &Attached) {
     let keys = ["ipv6/accept_ra", "ipv6/autoconf", "ipv6/disable_ipv6"];
     for (key, value) in settings(attached.pod.netns(), "eth0", keys) {
         assert_eq!(value, "0", "{key}");
     }
 }
 
-#[test]
-fn pod_addresses() {
-    let attached = attach();
+fn pod_addresses(attached: &Attached) {
     let expected = ["10.244.1.2/32", "fd00:244:1::2/128"]
         .map(|address| json!({ "address": address, "scope": "global", "tentative": false }));
     assert_eq!(addresses(attached.pod.netns(), "eth0"), expected);
 }
 
-#[test]
-fn pod_routes() {
-    let attached = attach();
+fn pod_routes(attached: &Attached) {
     let found = routes(attached.pod.netns(), "eth0");
     let defaults: Vec<_> = found
         .iter()
@@ -224,9 +221,7 @@ fn a_route_to_the_gateway_may_be_added_by_others_too() {
     added.unwrap();
 }
 
-#[test]
-fn pod_neighbours() {
-    let attached = attach();
+fn pod_neighbours(attached: &Attached) {
     let [host_mac, _] = attached.macs();
     let expected = ["169.254.1.1", "fe80::1"].map(|ip| (ip.to_owned(), host_mac.clone()));
     assert_eq!(neighbours(attached.pod.netns(), "eth0"), expected);

@@ -13,6 +13,7 @@ subjects! {
         a_conflicting_link_on_the_host_is_named, a_conflicting_route_is_named,
         a_live_address_is_not_assigned_again_after_the_store_was_wiped,
         a_live_address_is_not_assigned_again_after_its_record_was_removed, a_host_source_that_no_interface_has_is_named,
+        a_path_that_is_no_network_namespace_is_code_8, a_config_that_makes_no_sense_is_code_7,
         cnitool_shows_the_reason, unknown_keys_are_warned_of_and_ignored,
         an_add_whose_result_nobody_can_get_leaves_nothing;
 }
@@ -178,75 +179,59 @@ fn unknown_keys_are_warned_of_and_ignored(fixture: &Fixture) {
     assert!(!output.stderr.contains("cniVersion"), "{}", output.stderr);
 }
 
-mod netns {
-    use super::*;
-
-    /// `FOLDER` is replaced by the node's folder.
-    fn is_code_8(fixture: &Fixture, path: &str, prepare: &str) {
-        let folder = fixture.node.folder().display().to_string();
-        let [path, prepare] = [path, prepare].map(|text| text.replace("FOLDER", &folder));
-        fixture.node.netns().sh(&prepare).unwrap();
-        let before = fixture.snapshot();
-        let pod = fixture.pod("pod");
+fn a_path_that_is_no_network_namespace_is_code_8(fixture: &Fixture) {
+    let file = |name| fixture.node.folder().join(name).display().to_string();
+    let (regular, fifo) = (file("file"), file("fifo"));
+    fixture.node.netns().run(["touch", &regular]).unwrap();
+    fixture.node.netns().run(["mkfifo", &fifo]).unwrap();
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    let mut config = fixture.config();
+    config["prevResult"] = json!({ "cniVersion": "1.1.0" });
+    for path in [
+        "/run/netns/there-is-none",
+        &regular,
+        "/run/netns",
+        // Nobody writes to it.
+        &fifo,
+        "/proc/self/ns/uts",
+        // That of the host itself.
+        "/proc/self/ns/net",
+    ] {
         for verb in ["ADD", "CHECK"] {
-            let mut config = fixture.config();
-            config["prevResult"] = json!({ "cniVersion": "1.1.0" });
-            let output = fixture.run(&fixture.call(verb, &pod).netns(&path).config(&config));
-            assert_refused_with(&output, 8, &[&path]);
-        }
-        fixture.assert_nothing_left(&before);
-    }
-
-    cases! {
-        is_code_8;
-        tweed {
-            missing: "/run/netns/there-is-none", "true";
-            a_file: "FOLDER/file", "touch FOLDER/file";
-            a_folder: "/run/netns", "true";
-            a_fifo_without_a_writer: "FOLDER/fifo", "mkfifo FOLDER/fifo";
-            another_kind_of_namespace: "/proc/self/ns/uts", "true";
-            of_the_host_itself: "/proc/self/ns/net", "true";
+            let output = fixture.run(&fixture.call(verb, &pod).netns(path).config(&config));
+            assert_refused_with(&output, 8, &[path]);
         }
     }
-
-    #[test]
-    fn none_is_code_4() {
-        let fixture = Fixture::tweed();
-        let before = fixture.snapshot();
-        let output = fixture.run(&fixture.call("ADD", &fixture.pod("pod")).netns(""));
-        assert_refused_with(&output, 4, &["CNI_NETNS"]);
-        fixture.assert_nothing_left(&before);
-    }
+    let output = fixture.run(&fixture.call("ADD", &pod).netns(""));
+    assert_refused_with(&output, 4, &["CNI_NETNS"]);
+    fixture.assert_nothing_left(&before);
 }
 
-mod config {
-    use super::*;
-
-    fn is_code_7(fixture: &Fixture, pointer: &str, value: Value, word: &str) {
-        let before = fixture.snapshot();
+fn a_config_that_makes_no_sense_is_code_7(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    let subnet = "/ipam/ranges/0/0/subnet";
+    for (pointer, value, word) in [
+        ("/mtu", Value::Null, "mtu is missing"),
+        ("/mtu", json!("1450"), "mtu"),
+        ("/mtu", json!(0), "mtu"),
+        ("/mtu", json!(65536), "mtu"),
+        ("/ipam", Value::Null, "ipam"),
+        ("/ipam/ranges", Value::Null, "ranges"),
+        ("/ipam/ranges", json!([]), "ranges"),
+        ("/ipam/ranges/0", json!([]), "ranges"),
+        (subnet, json!("10.244.1"), "subnet"),
+        (subnet, json!("10.244.1.0/32"), "10.244.1.0/32 is too small"),
+        (subnet, json!("10.244.1.7/24"), "10.244.1.7/24"),
+        ("/hostSource", json!("192.0.2.11"), "hostSource"),
+        ("/runDir", json!("run"), "runDir"),
+    ] {
+        println!("{pointer}: {value}");
         let mut config = fixture.config();
         *config.pointer_mut(pointer).unwrap() = value;
-        let output = fixture.run(&fixture.call("ADD", &fixture.pod("pod")).config(&config));
+        let output = fixture.run(&fixture.call("ADD", &pod).config(&config));
         assert_refused_with(&output, 7, &[word]);
         fixture.assert_nothing_left(&before);
-    }
-
-    cases! {
-        is_code_7;
-        tweed {
-            no_mtu: "/mtu", Value::Null, "mtu is missing";
-            mtu_a_text: "/mtu", json!("1450"), "mtu";
-            mtu_zero: "/mtu", json!(0), "mtu";
-            mtu_too_large: "/mtu", json!(65536), "mtu";
-            no_ipam: "/ipam", Value::Null, "ipam";
-            no_ranges: "/ipam/ranges", Value::Null, "ranges";
-            empty_ranges: "/ipam/ranges", json!([]), "ranges";
-            an_empty_set: "/ipam/ranges/0", json!([]), "ranges";
-            subnet_no_subnet: "/ipam/ranges/0/0/subnet", json!("10.244.1"), "subnet";
-            subnet_too_small: "/ipam/ranges/0/0/subnet", json!("10.244.1.0/32"), "10.244.1.0/32 is too small";
-            subnet_an_address: "/ipam/ranges/0/0/subnet", json!("10.244.1.7/24"), "10.244.1.7/24";
-            host_source_no_list: "/hostSource", json!("192.0.2.11"), "hostSource";
-            run_dir_relative: "/runDir", json!("run"), "runDir";
-        }
     }
 }
