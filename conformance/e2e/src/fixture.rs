@@ -164,6 +164,11 @@ impl<'a> Fixture<'a> {
         self.notes.push((what.to_owned(), value));
     }
 
+    /// Records how long something took.
+    pub fn measure_time(&mut self, what: &str, took: Duration) {
+        self.measure(what, format!("{:.1} s", took.as_secs_f64()));
+    }
+
     fn full(&self, pod: &str) -> String {
         format!("{}/{pod}", self.namespace)
     }

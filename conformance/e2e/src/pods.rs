@@ -45,3 +45,24 @@ pub fn pod(name: &str, node: &str) -> Value {
         },
     })
 }
+
+/// A Deployment of such pods, which the scheduler assigns as this field of theirs says.
+pub fn deployment(name: &str, replicas: usize, (field, place): (&str, Value)) -> Value {
+    let mut pod = json!({
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": false,
+        "containers": [{ "name": "pause", "image": "registry.k8s.io/pause:3.10.1" }],
+    });
+    pod[field] = place;
+    let labels = json!({ "app": name });
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "name": name },
+        "spec": {
+            "replicas": replicas,
+            "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": pod },
+        },
+    })
+}

@@ -10,7 +10,7 @@ use tweed_lab_kubernetes::{Component, condition};
 
 use super::{Precondition, Scenario};
 use crate::fixture::Fixture;
-use crate::{extra_node, plugin};
+use crate::{extra_node, plugin, pods};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "conditions",
@@ -57,7 +57,7 @@ fn run_steps(fixture: &mut Fixture<'_>, name: &str) -> Result<()> {
     give(fixture, name, SMALL)?;
     available(fixture, name)?;
     let what = "from a pod CIDR to Ready, for a node that had none";
-    fixture.measure(what, format!("{:.1} s", start.elapsed().as_secs_f64()));
+    fixture.measure_time(what, start.elapsed());
 
     full(fixture, name).context("a node whose pod CIDR is full")?;
 
@@ -136,7 +136,8 @@ fn available(fixture: &Fixture<'_>, name: &str) -> Result<()> {
 /// More pods than addresses: pods without an address wait and have the reason in an
 /// Event, the node stays Ready, and they start after others have been deleted.
 fn full(fixture: &Fixture<'_>, name: &str) -> Result<()> {
-    fixture.apply(&crowd(name).to_string())?;
+    let place = ("nodeSelector", json!({ "kubernetes.io/hostname": name }));
+    fixture.apply(&pods::deployment("crowd", PODS, place).to_string())?;
     let namespace = fixture.namespace();
     let what = format!(
         "{ROOM} of {PODS} pods to be Ready in {SMALL}, and the others to have the reason in an Event"
@@ -176,26 +177,6 @@ fn full(fixture: &Fixture<'_>, name: &str) -> Result<()> {
     fixture.sh("scale deployment crowd --replicas 0")?;
     fixture.wait_all_ready("app=crowd", 0, LIMIT)?;
     Ok(())
-}
-
-fn crowd(node: &str) -> Value {
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": { "name": "crowd" },
-        "spec": {
-            "replicas": PODS,
-            "selector": { "matchLabels": { "app": "crowd" } },
-            "template": {
-                "metadata": { "labels": { "app": "crowd" } },
-                "spec": {
-                    "nodeSelector": { "kubernetes.io/hostname": node },
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [{ "name": "pause", "image": "localhost/agnhost:lab" }],
-                },
-            },
-        },
-    })
 }
 
 fn give(fixture: &Fixture<'_>, name: &str, pod_cidr: &str) -> Result<()> {

@@ -39,15 +39,12 @@ spec:
 fn run(fixture: &mut Fixture<'_>) -> anyhow::Result<()> {
     let nodes = fixture.cluster.nodes().count();
     let took = fixture.cluster.install_tweed()?;
-    fixture.measure("from the command to all nodes Ready", seconds(took));
+    fixture.measure_time("from the command to all nodes Ready", took);
 
     fixture.apply(PODS)?;
     let started = Instant::now();
     fixture.wait_all_ready("app=everywhere", nodes, POD_LIMIT)?;
-    fixture.measure(
-        "from then to a Ready pod on each",
-        seconds(started.elapsed()),
-    );
+    fixture.measure_time("from then to a Ready pod on each", started.elapsed());
 
     let mut most = 0;
     for node in fixture.cluster.nodes() {
@@ -58,8 +55,4 @@ fn run(fixture: &mut Fixture<'_>) -> anyhow::Result<()> {
     let megabytes = format!("{}.{} MiB", most / 1024, most % 1024 * 10 / 1024);
     fixture.measure("memory of the agent, resident, at most", megabytes);
     Ok(())
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{:.1} s", time.as_secs_f64())
 }

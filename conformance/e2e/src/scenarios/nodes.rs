@@ -33,7 +33,7 @@ const HIDDEN: &str = "localhost/tweed:hidden";
 const GUEST: &str = "guest";
 
 fn run(fixture: &mut Fixture<'_>) -> Result<()> {
-    let steady = start_steady(fixture)?;
+    let steady = pods::start_on_all(fixture, "steady")?;
     let mut traffic = Traffic::between(&steady)?;
     if let [one, two, ..] = steady.as_slice() {
         traffic.add_stream(one, two, one.address)?;
@@ -93,15 +93,6 @@ fn replace_machine(fixture: &mut Fixture<'_>, spec: &NodeSpec, steady: &[Endpoin
     add_node(fixture, spec, steady)
 }
 
-/// Starts a pod on each node.
-fn start_steady(fixture: &Fixture<'_>) -> Result<Vec<Endpoint>> {
-    fixture
-        .cluster
-        .nodes()
-        .map(|node| pods::start(fixture, &format!("steady-{}", node.name()), node.name()))
-        .collect()
-}
-
 /// Adds the node and starts a pod on it.
 fn add_node(fixture: &mut Fixture<'_>, spec: &NodeSpec, steady: &[Endpoint]) -> Result<()> {
     let NodeSpec { name, address } = spec;
@@ -109,7 +100,7 @@ fn add_node(fixture: &mut Fixture<'_>, spec: &NodeSpec, steady: &[Endpoint]) -> 
     let start = Instant::now();
     fixture.cluster.wait_nodes_ready()?;
     let what = format!("{name} at {address}: from its registration to Ready");
-    fixture.measure(&what, seconds(start));
+    fixture.measure_time(&what, start.elapsed());
     check_paths(fixture, &pods::start(fixture, GUEST, name)?, steady)
 }
 
@@ -136,10 +127,8 @@ fn reboot_node(fixture: &mut Fixture<'_>, name: &str, steady: &[Endpoint]) -> Re
     let start = Instant::now();
     fixture.cluster.wait_nodes_ready()?;
     let guest = wait_for_guest(fixture, name)?;
-    fixture.measure(
-        "after a reboot: from the agent's start to the pod's",
-        seconds(start),
-    );
+    let what = "after a reboot: from the agent's start to the pod's";
+    fixture.measure_time(what, start.elapsed());
     check_paths(fixture, &guest, steady)?;
     consistency::wait_until_equal(fixture).context("after the reboot")
 }
@@ -257,8 +246,4 @@ fn message_of(node: &Value) -> Option<&str> {
     let conditions = node["status"]["conditions"].as_array()?;
     let ready = conditions.iter().find(|one| one["type"] == "Ready")?;
     ready["message"].as_str()
-}
-
-fn seconds(since: Instant) -> String {
-    format!("{:.1} s", since.elapsed().as_secs_f64())
 }

@@ -54,11 +54,7 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
         Tier::Ci => Duration::from_secs(20),
         Tier::Full => Duration::from_secs(120),
     };
-    let steady = fixture
-        .cluster
-        .nodes()
-        .map(|node| pods::start(fixture, &format!("steady-{}", node.name()), node.name()))
-        .collect::<Result<Vec<Endpoint>>>()?;
+    let steady = pods::start_on_all(fixture, "steady")?;
     let worker = fixture.cluster.workers().next().context("no worker")?;
     let worker = worker.name().to_owned();
     let restarted = pods::start(fixture, RESTARTED, &worker)?;

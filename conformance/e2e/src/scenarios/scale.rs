@@ -56,14 +56,23 @@ fn run(fixture: &mut Fixture<'_>) -> anyhow::Result<()> {
     let all = pods * workers.len();
 
     let traffic = start_traffic(fixture)?;
-    fixture.apply(&deployment())?;
+    let place = (
+        "topologySpreadConstraints",
+        json!([{
+            "maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "DoNotSchedule", "nodeTaintsPolicy": "Honor",
+            "labelSelector": { "matchLabels": { "app": "many" } },
+        }]),
+    );
+    // The same number on every worker.
+    fixture.apply(&pods::deployment("many", 0, place).to_string())?;
     for round in 1..=rounds {
         let tweed = create_pods(fixture, &workers, all)?;
         consistency::wait_until_equal(fixture)
             .with_context(|| format!("round {round}, with all pods"))?;
         let took = scale_to(fixture, 0)?;
         let what = format!("round {round}: all of them deleted");
-        fixture.measure(&what, format!("{:.1} s", took.as_secs_f64()));
+        fixture.measure_time(&what, took);
         consistency::wait_until_equal(fixture)
             .with_context(|| format!("round {round}, with all pods deleted"))?;
 
@@ -209,36 +218,6 @@ fn scale_to(fixture: &Fixture<'_>, count: usize) -> anyhow::Result<Duration> {
     fixture.sh(&format!("scale deployment many --replicas {count}"))?;
     fixture.wait_all_ready("app=many", count, ROUND_LIMIT)?;
     Ok(start.elapsed())
-}
-
-/// Idle pods, the same number on every worker.
-fn deployment() -> String {
-    let template = json!({
-        "metadata": { "labels": { "app": "many" } },
-        "spec": {
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": false,
-            "topologySpreadConstraints": [{
-                "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "DoNotSchedule",
-                "nodeTaintsPolicy": "Honor",
-                "labelSelector": { "matchLabels": { "app": "many" } },
-            }],
-            "containers": [{ "name": "pause", "image": "registry.k8s.io/pause:3.10.1" }],
-        },
-    });
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": { "name": "many" },
-        "spec": {
-            "replicas": 0,
-            "selector": { "matchLabels": { "app": "many" } },
-            "template": template,
-        },
-    })
-    .to_string()
 }
 
 #[cfg(test)]

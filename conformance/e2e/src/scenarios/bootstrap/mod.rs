@@ -58,7 +58,7 @@ fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
     // Running agents still have connections from before.
     agents::restart(fixture)?;
     let what = "without kube-proxy, from the command to new agents Ready on all nodes";
-    fixture.measure(what, seconds(start));
+    fixture.measure_time(what, start.elapsed());
 
     let worker = fixture.cluster.workers().next().context("no worker")?;
     let worker = worker.name().to_owned();
@@ -66,7 +66,7 @@ fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
     fixture.cluster.reboot(&worker)?;
     let rebooted = pods::start(fixture, "rebooted", &worker)?;
     let what = "without kube-proxy, from a node's reboot to a new pod on it";
-    fixture.measure(what, seconds(start));
+    fixture.measure_time(what, start.elapsed());
     check_no_answer(&rebooted)?;
     for pod in pods::start_on_all(fixture, "fresh")? {
         rebooted.ping(&pod, 3)?;
@@ -110,8 +110,4 @@ fn check_no_answer(from: &Endpoint) -> Result<()> {
         from.name
     );
     Ok(())
-}
-
-fn seconds(since: Instant) -> String {
-    format!("{:.1} s", since.elapsed().as_secs_f64())
 }

@@ -9,7 +9,7 @@ use tweed_lab::wait_until;
 use tweed_lab_kubernetes::{Cluster, Network, ProxyMode, SERVICE_OF_API, Spec};
 
 use super::super::names;
-use super::{LIMIT, NO_ANSWER, check_api_server_address, dual_stack, seconds};
+use super::{LIMIT, NO_ANSWER, check_api_server_address, dual_stack};
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::pods;
@@ -34,11 +34,8 @@ pub fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let name = lab_of(fixture.cluster.name());
     let start = Instant::now();
     let mut cluster = Cluster::up(&name, spec, Box::new(|_| {}))?;
-    let up = start.elapsed().as_secs_f64();
-    fixture.measure(
-        "tweed without any kube-proxy, until all nodes are Ready",
-        format!("{up:.1} s"),
-    );
+    let what = "tweed without any kube-proxy, until all nodes are Ready";
+    fixture.measure_time(what, start.elapsed());
     let mut bare = Fixture::new(&mut cluster, fixture.tier, "bootstrap")?;
     let result = run_steps(&mut bare);
     let result = bare.report_failure(result);
@@ -67,10 +64,8 @@ fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
     let start = Instant::now();
     let node = Endpoint::node(fixture.cluster.reboot(&worker)?);
     becomes_reachable(&node)?;
-    fixture.measure(
-        "from a node's reboot until the API server's Service answers on it",
-        seconds(start),
-    );
+    let what = "from a node's reboot until the API server's Service answers on it";
+    fixture.measure_time(what, start.elapsed());
     becomes_reachable(&pods::start(fixture, "rebooted", &worker)?)
 }
 

@@ -52,11 +52,9 @@ pub fn run(fixture: &mut Fixture<'_>, worker: &str) -> Result<()> {
     fixture.wait_ready("blocked", LIMIT)?;
     consistency::wait_until_equal(fixture)
         .context("after the runtime was killed before it saved the result of an ADD")?;
-    let took = start.elapsed().as_secs_f64();
-    fixture.measure(
-        &format!("runtime killed before it saved the result of an ADD: {address} free again after"),
-        format!("{took:.1} s"),
-    );
+    let what =
+        format!("runtime killed before it saved the result of an ADD: {address} free again after");
+    fixture.measure_time(&what, start.elapsed());
     fixture.sh("delete pod blocked")?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 use tweed_lab::wait_until;
 use tweed_lab_kubernetes::{Component, Machine};
 
@@ -111,7 +111,10 @@ fn start_traffic(fixture: &Fixture<'_>, worker: &str, other: &str) -> Result<Tra
 
 /// Injects each fault while pods are created or while they are deleted, alternately.
 fn inject_faults(fixture: &mut Fixture<'_>, worker: &str, size: &Size) -> Result<()> {
-    fixture.apply(&deployment(worker).to_string())?;
+    // Assigned by the scheduler: if pods named their node themselves, kubelet might refuse one
+    // and another would be created at once.
+    let place = ("nodeSelector", json!({ "kubernetes.io/hostname": worker }));
+    fixture.apply(&pods::deployment("churn", 0, place).to_string())?;
     let node = fixture.cluster.node(worker)?;
     let permanent = container_ids(node)?;
     let start = Instant::now();
@@ -153,14 +156,11 @@ fn check_consistency(fixture: &mut Fixture<'_>, size: &Size, faults: usize) -> R
     fixture.wait_all_ready("app=churn", size.pods, LIMIT)?;
     fixture.cluster.wait_nodes_ready()?;
     consistency::wait_until_equal(fixture).context("with all pods, after the last fault")?;
-    let took = format!("{:.1} s", start.elapsed().as_secs_f64());
-    fixture.measure(
-        &format!(
-            "{} pods Ready and API, runtime, store and kernel equal, after {faults} faults",
-            size.pods
-        ),
-        took,
+    let what = format!(
+        "{} pods Ready and API, runtime, store and kernel equal, after {faults} faults",
+        size.pods
     );
+    fixture.measure_time(&what, start.elapsed());
     scale(fixture, 0)?;
     wait_until_deleted(fixture)?;
     consistency::wait_until_equal(fixture).context("with the pods deleted")
@@ -239,27 +239,4 @@ fn inject(fixture: &Fixture<'_>, node: &Machine, fault: Fault, what: &str) -> Re
         }
     }
     Ok(())
-}
-
-/// Idle pods on one node. They are assigned by the scheduler: if pods named their node
-/// themselves, kubelet might refuse one and another would be created at once.
-fn deployment(node: &str) -> Value {
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": { "name": "churn" },
-        "spec": {
-            "replicas": 0,
-            "selector": { "matchLabels": { "app": "churn" } },
-            "template": {
-                "metadata": { "labels": { "app": "churn" } },
-                "spec": {
-                    "nodeSelector": { "kubernetes.io/hostname": node },
-                    "terminationGracePeriodSeconds": 1,
-                    "automountServiceAccountToken": false,
-                    "containers": [{ "name": "pause", "image": "registry.k8s.io/pause:3.10.1" }],
-                },
-            },
-        },
-    })
 }

@@ -51,11 +51,8 @@ fn run_steps(fixture: &mut Fixture<'_>, setup: &Setup) -> Result<()> {
         let name = format!("kube-proxy as {mode:?}");
         let began = Instant::now();
         start_kube_proxy(fixture, setup, mode)?;
-        let took = format!("{:.1} s", began.elapsed().as_secs_f64());
-        fixture.measure(
-            &format!("{name} instead of the other mode, on all nodes"),
-            took,
-        );
+        let what = format!("{name} instead of the other mode, on all nodes");
+        fixture.measure_time(&what, began.elapsed());
         let answers = send_all(setup).context(name.clone())?;
         fixture.measure(&format!("answers checked, {name}"), answers.to_string());
         if mode == ProxyMode::Nftables || fixture.tier == Tier::Full {

@@ -105,7 +105,7 @@ fn run_steps(fixture: &mut Fixture<'_>, source: &Source, node: &str) -> Result<(
     let drain = format!("drain {node} --force --ignore-daemonsets --grace-period=1 --timeout=120s");
     fixture.kubectl().sh(&drain)?;
     let took = clean(fixture, source, node, false)?;
-    fixture.measure("to clean a node", format!("{:.1} s", took.as_secs_f64()));
+    fixture.measure_time("to clean a node", took);
     let machine = fixture.cluster.node(node)?;
     wait_until_as(&before, machine, |change| !change.contains(OTHER_CONFIG))?;
     let left = machine.sh("ls /etc/cni/net.d")?;

@@ -191,7 +191,7 @@ fn downgrade(
         current.name(),
         previous.name()
     );
-    fixture.measure(&what, format!("{:.1} s", took.as_secs_f64()));
+    fixture.measure_time(&what, took);
     checks::delete(fixture, &new, fixture.cluster.node(one)?)
 }
 
@@ -233,10 +233,7 @@ fn upgrade_rest(
     let took = current.roll_out(fixture.kubectl())?;
     let plugins = plugins(fixture.cluster.nodes())?;
     ensure!(plugins.len() == 1, "the nodes have the plugins {plugins:?}");
-    fixture.measure(
-        "upgrade of all nodes but one",
-        format!("{:.1} s", took.as_secs_f64()),
-    );
+    fixture.measure_time("upgrade of all nodes but one", took);
     let new = pods::start(fixture, "made-by-this-again", two)?;
     checks::ping_both_ways(&new, &old)?;
     let node = fixture.cluster.node(two)?;
