@@ -7,8 +7,7 @@
 //! policies   load, changes, packets and ADD with policies
 //! services   load, changes and packets with Services, beside kube-proxy
 //! cost       what programs and the kernel have used
-//! kubeconfig how programs reach the API servers
-//! http       what the API servers of converge, policies and services have in common
+//! api        the API server of converge, policies and services
 //! stats      medians, intervals, the order of turns
 //! report     tables of Markdown
 //! realtime   threads that do not wait for a CPU
@@ -18,12 +17,11 @@
 //! round, so a machine that gets slower meanwhile harms all alike. Nothing is made
 //! in the machine's own network namespace.
 
+mod api;
 mod attach;
 mod carry;
 mod converge;
 mod cost;
-mod http;
-mod kubeconfig;
 mod policies;
 mod realtime;
 mod report;

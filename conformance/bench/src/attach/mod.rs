@@ -32,7 +32,7 @@ const LEAST_ROUNDS: usize = 6;
 pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::Result<Report> {
     let subjects = Subject::all(options)?;
     let rounds = options.rounds(60);
-    let at_once = options.size(vec![1, 8, 32, 110], vec![1, 2]);
+    let at_once = options.size([1, 110], [1, 2]);
     let how = format!(
         "{rounds} rounds with one call at a time, fewer with several. Milliseconds are those from \
          the start of the first call to the end of the last, divided by their number."
@@ -46,8 +46,7 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
             &columns,
         ),
     ];
-    let most = at_once.iter().copied().max().unwrap_or(1);
-    let pods = (0..most)
+    let pods = (0..at_once[1])
         .map(|number| Pod::new(underlay.lab(), &format!("m{number}")))
         .collect::<Result<Vec<_>, _>>()?;
     let mut numbers = 1..;
@@ -58,11 +57,11 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
             .zip(&mut numbers)
             .map(|(subject, number)| Host::new(underlay, subject, number, full))
             .collect::<anyhow::Result<Vec<_>>>()?;
-        for count in &at_once {
+        for count in at_once {
             progress(&format!("{count} at once, beside {full} pods …"));
-            let pods: Vec<&Pod> = pods.iter().take(*count).collect();
+            let pods: Vec<&Pod> = pods.iter().take(count).collect();
             let case = format!("{count} at once, beside {full} pods, ms");
-            let rounds = rounds_of(rounds, *count);
+            let rounds = rounds_of(rounds, count);
             for (round, at) in order(rounds, hosts.len()) {
                 let sample = sample(&hosts[at], &pods)?;
                 // The first round is for warming up, unless it is the only one.
@@ -85,12 +84,7 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
 
 /// A burst of many calls has many samples in it already.
 fn rounds_of(rounds: usize, at_once: usize) -> usize {
-    let share = match at_once {
-        0..=1 => 1,
-        2..=15 => 3,
-        16..=63 => 6,
-        _ => 10,
-    };
+    let share = if at_once == 1 { 1 } else { 10 };
     (rounds / share).max(LEAST_ROUNDS.min(rounds))
 }
 

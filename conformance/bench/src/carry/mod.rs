@@ -99,12 +99,10 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
                     let network = networks.iter().find(|(own, _)| own == kind);
                     let (_, network) = network.with_context(|| format!("no {kind:?}"))?;
                     let servers = network.servers(*place)?;
-                    let sample = load
+                    let cpu = load
                         .measure(network.client()?, servers, options.quick)
                         .with_context(|| format!("{load:?} over {name}, {place:?}"))?;
-                    let [rate, cpu] = load.rows();
-                    table.record(rate, at, sample.rate);
-                    table.record(cpu, at, sample.cpu_us);
+                    table.record(load.row(), at, cpu);
                 }
             }
         }

@@ -44,31 +44,16 @@ pub fn check_installed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What one measurement came to.
-#[derive(Debug, Clone, Copy)]
-pub struct Sample {
-    /// In a second of the clock.
-    pub rate: f64,
-    /// Microseconds of CPU for each unit.
-    pub cpu_us: f64,
-}
-
 impl Load {
     /// All, in the order of the rows.
     pub const ALL: [Self; 3] = [Self::Stream, Self::Packets, Self::Requests];
 
-    /// The rows of its rate and of its CPU.
-    pub fn rows(self) -> [&'static str; 2] {
+    /// Its row.
+    pub fn row(self) -> &'static str {
         match self {
-            Self::Stream => ["TCP stream, Gbit/s", "TCP stream, µs of CPU for a MiB"],
-            Self::Packets => [
-                "UDP packets of 64 bytes, 1,000 a second",
-                "UDP packet of 64 bytes, µs of CPU",
-            ],
-            Self::Requests => [
-                "TCP requests with response, 1,000 a second",
-                "TCP request with response, µs of CPU",
-            ],
+            Self::Stream => "TCP stream, µs of CPU for a MiB",
+            Self::Packets => "UDP packet of 64 bytes, µs of CPU",
+            Self::Requests => "TCP request with response, µs of CPU",
         }
     }
 
@@ -90,8 +75,9 @@ impl Load {
         words
     }
 
-    /// Puts this load on the path from `client` to the servers.
-    pub fn measure(self, client: &Netns, servers: &Servers, quick: bool) -> anyhow::Result<Sample> {
+    /// Puts this load on the path from `client` to the servers; gives the microseconds of
+    /// CPU for a MiB, a packet, or a request.
+    pub fn measure(self, client: &Netns, servers: &Servers, quick: bool) -> anyhow::Result<f64> {
         let words = self.client(&servers.address, quick);
         let (text, cpu) = wait_until(
             "the server to take a client",
@@ -102,15 +88,12 @@ impl Load {
                 Err(error) => Ok(Err(error)),
             },
         )??;
-        let counts = match self {
-            Self::Requests => sockperf_counts(&text),
-            _ => iperf_counts(&text, self == Self::Packets),
+        let count = match self {
+            Self::Requests => requests(&text),
+            _ => received(&text, self == Self::Packets),
         };
-        let counts = counts.with_context(|| format!("no result in {words:?}: {text}"))?;
-        Ok(Sample {
-            rate: counts.a_second / if self == Self::Stream { 1e9 } else { 1e3 },
-            cpu_us: cpu.as_secs_f64() * 1e6 / counts.units,
-        })
+        let count = count.with_context(|| format!("no result in {words:?}: {text}"))?;
+        Ok(cpu.as_secs_f64() * 1e6 / count)
     }
 }
 
@@ -221,59 +204,27 @@ fn pinned(mut taskset: Command, cpu: usize, words: &[&str]) -> Command {
     taskset
 }
 
-struct Counts {
-    /// Bits, packets or requests.
-    a_second: f64,
-    /// All MiB, packets or requests.
-    units: f64,
-}
-
-fn iperf_counts(text: &str, packets: bool) -> Option<Counts> {
+/// The packets that arrived, or all MiB, of iperf3's report.
+fn received(text: &str, packets: bool) -> Option<f64> {
     let json: Value = serde_json::from_str(text).ok()?;
-    let sum = &json["end"][if packets { "sum" } else { "sum_received" }];
-    let number = |key: &str| sum[key].as_f64();
-    Some(if packets {
-        let units = number("packets")? - number("lost_packets")?;
-        let a_second = units / number("seconds")?;
-        Counts { a_second, units }
-    } else {
-        Counts {
-            a_second: number("bits_per_second")?,
-            units: number("bytes")? / MIB,
-        }
-    })
+    if packets {
+        let sum = &json["end"]["sum"];
+        return Some(sum["packets"].as_f64()? - sum["lost_packets"].as_f64()?);
+    }
+    Some(json["end"]["sum_received"]["bytes"].as_f64()? / MIB)
 }
 
-/// Of lines such as `[Valid Duration] RunTime=0.550 sec; SentMessages=16221;
-/// ReceivedMessages=16221`. The rate leaves out warming up, the CPU does not.
-fn sockperf_counts(text: &str) -> Option<Counts> {
-    let number = |line: &str, key: &str| {
-        let line = text.lines().find(|text| text.contains(line))?;
-        let (_, rest) = line.split_once(key)?;
-        let end = rest.find(|c: char| c != '.' && !c.is_ascii_digit());
-        rest.get(..end.unwrap_or(rest.len()))?.parse::<f64>().ok()
-    };
-    let valid = "[Valid Duration]";
-    Some(Counts {
-        a_second: number(valid, "ReceivedMessages=")? / number(valid, "RunTime=")?,
-        units: number("[Total Run]", "ReceivedMessages=")?,
-    })
+/// All requests, of a line such as `[Total Run] RunTime=1.000 sec; SentMessages=16221;
+/// ReceivedMessages=16221`.
+fn requests(text: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.contains("[Total Run]"))?;
+    let (_, count) = line.rsplit_once("ReceivedMessages=")?;
+    count.trim().parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_rate_of_requests_is_of_the_valid_part_and_the_units_are_of_all() {
-        let text = "sockperf: [Total Run] RunTime=1.000 sec; Warm up time=400 msec; \
-                    SentMessages=73644; ReceivedMessages=73643\n\
-                    sockperf: [Valid Duration] RunTime=0.550 sec; SentMessages=41821; \
-                    ReceivedMessages=41800\n";
-        let counts = sockperf_counts(text).unwrap();
-        assert_eq!((counts.a_second, counts.units), (76_000.0, 73_643.0));
-        assert!(sockperf_counts("sockperf: Test ended").is_none());
-    }
 
     #[test]
     fn a_client_is_turned_away_by_a_server_that_is_not_ready_and_fails_otherwise() {
@@ -288,12 +239,17 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_counted_where_they_arrive() {
-        let text = r#"{"end": {"sum": {"packets": 110, "lost_packets": 10, "seconds": 0.5},
-                       "sum_received": {"bytes": 2097152, "bits_per_second": 5e9}}}"#;
-        let counts = iperf_counts(text, true).unwrap();
-        assert_eq!((counts.a_second, counts.units), (200.0, 100.0));
-        let counts = iperf_counts(text, false).unwrap();
-        assert_eq!((counts.a_second, counts.units), (5e9, 2.0));
+    fn what_has_arrived_is_counted() {
+        let text = r#"{"end": {"sum": {"packets": 110, "lost_packets": 10},
+                       "sum_received": {"bytes": 2097152}}}"#;
+        assert_eq!(
+            (received(text, true), received(text, false)),
+            (Some(100.0), Some(2.0))
+        );
+        let text = "sockperf: [Total Run] RunTime=1.000 sec; Warm up time=400 msec; \
+                    SentMessages=73644; ReceivedMessages=73643\n\
+                    sockperf: [Valid Duration] RunTime=0.550 sec; ReceivedMessages=41800\n";
+        assert_eq!(requests(text), Some(73_643.0));
+        assert_eq!(requests("sockperf: Test ended"), None);
     }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -12,10 +13,10 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use tweed_lab::{Background, Node, NodeSpec, Underlay, wait_until};
 
-use super::fleet::{Encoded, FleetNode};
+use super::fleet::FleetNode;
 use super::routes::RouteWatch;
-use super::server::{Identity, Server, Speaks};
-use crate::{cost, kubeconfig};
+use crate::api::{Identity, NODES, Object, Server, Serves};
+use crate::cost;
 
 /// The routing protocol of tweed's routes.
 const TWEED_PROTOCOL: u8 = 116;
@@ -115,19 +116,16 @@ impl Agent {
     pub fn start(
         underlay: &Underlay,
         program: &Program,
-        (identity, speaks): (&Identity, Speaks),
-        fleet: &[(FleetNode, Encoded)],
+        (identity, serves): (&Identity, Serves),
+        fleet: &[Arc<Object>],
     ) -> anyhow::Result<Self> {
         let node = node(underlay)?;
-        let own = FleetNode::own(node.name(), node.address());
-        let own = (own.clone(), own.encode());
+        let own = FleetNode::own(node.name(), node.address()).encoded();
         let nodes = fleet.iter().cloned().chain([own]);
-        let server = Server::start(node.netns(), identity, speaks, nodes)?;
+        let nodes = nodes.map(|node| (NODES, node));
+        let server = Server::start(&node, serves, Some(identity), nodes)?;
         let routes = RouteWatch::start(node.netns(), program.protocol())?;
-        let authority = node.folder().join("ca.pem");
-        fs::write(&authority, &identity.certificate).context("the certificate")?;
-        let url = format!("https://{}", server.address());
-        let kubeconfig = kubeconfig::write(&node, &url, Some(&authority))?;
+        let kubeconfig = server.kubeconfig(&node)?;
         let start = Instant::now();
         let process = program.run(&node, &kubeconfig)?;
         Ok(Self {
@@ -161,7 +159,7 @@ impl Agent {
 
     /// Waits until it has made so many routes; gives the time from its start to
     /// the last one.
-    pub fn wait_for_routes(&self, count: usize) -> anyhow::Result<Duration> {
+    pub fn wait_for_routes(&mut self, count: usize) -> anyhow::Result<Duration> {
         let last = self.routes.wait_for_all(count);
         let last = last.with_context(|| self.process.last_lines(20))?;
         Ok(last - self.start)

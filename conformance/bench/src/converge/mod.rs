@@ -3,9 +3,7 @@
 //! heartbeats, memory.
 //!
 //! ```text
-//! fleet      Nodes as large as real ones, in both encodings of the API
-//! protobuf   what stands around them in an answer
-//! server     an API server for them, in this process
+//! fleet      Nodes as large as real ones
 //! agent      an agent on a node of its own, tweed's or flannel's
 //! routes     when each route was made, by the kernel's notifications
 //! ```
@@ -15,11 +13,10 @@
 
 mod agent;
 mod fleet;
-mod protobuf;
 mod routes;
-mod server;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -27,11 +24,11 @@ use anyhow::Context;
 use tweed_lab::{Programs, Underlay};
 
 use crate::Options;
+use crate::api::{Identity, NODES, Object, Serves};
 use crate::report::{BEFORE, Column, Report, progress};
 use crate::stats::{millis, turns};
 use agent::{Agent, Program};
-use fleet::{Encoded, FleetNode};
-use server::{Identity, Speaks};
+use fleet::FleetNode;
 
 /// Before each start, in which the kernel takes down the network namespace of the one
 /// before, with all its routes; and after it, in which the agent ends what it does besides.
@@ -59,7 +56,8 @@ enum Work {
 struct Bench<'a> {
     underlay: &'a Underlay,
     identity: &'a Identity,
-    fleet: &'a [(FleetNode, Encoded)],
+    /// Nodes 1 and upwards, ready to be sent.
+    fleet: &'a [Arc<Object>],
     joins: u16,
     beats: u32,
 }
@@ -69,11 +67,7 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
     let rounds = options.rounds(6);
     let sizes = options.size(options.nodes.clone(), vec![40, 1000]);
     let most = sizes.iter().copied().max().unwrap_or_default();
-    let encoded = |number| {
-        let node = FleetNode::numbered(number);
-        let encoded = node.encode();
-        (node, encoded)
-    };
+    let encoded = |number| FleetNode::numbered(number).encoded();
     let fleet: Vec<_> = (1..=most).map(encoded).collect();
     let identity = Identity::new()?;
     let bench = |nodes: u16| Bench {
@@ -136,22 +130,22 @@ fn runs(options: &Options) -> anyhow::Result<(Vec<String>, Vec<Run>)> {
 }
 
 impl Bench<'_> {
-    fn start(&self, program: &Program, speaks: Speaks) -> anyhow::Result<(Agent, f64)> {
-        let speech = (self.identity, speaks);
-        let agent = Agent::start(self.underlay, program, speech, self.fleet)?;
+    fn start(&self, program: &Program, serves: Serves) -> anyhow::Result<(Agent, f64)> {
+        let api = (self.identity, serves);
+        let mut agent = Agent::start(self.underlay, program, api, self.fleet)?;
         let took = agent.wait_for_routes(self.fleet.len())?;
         Ok((agent, millis(took)))
     }
 
     fn json_start(&self, program: &Program, column: &mut Column<'_>) -> anyhow::Result<()> {
-        let (agent, took) = self.start(program, Speaks::Json)?;
+        let (agent, took) = self.start(program, Serves::NodesAsJson)?;
         column.record("start to the last route, JSON, ms", took);
         column.record("peak memory of the start, JSON, MiB", agent.peak_mib()?);
         Ok(())
     }
 
     fn agent(&self, program: &Program, column: &mut Column<'_>) -> anyhow::Result<()> {
-        let (mut agent, took) = self.start(program, Speaks::Both)?;
+        let (mut agent, took) = self.start(program, Serves::Nodes)?;
         column.record("start to the last route, ms", took);
         column.record("CPU of the start, ms", millis(agent.cpu()?));
         column.record("peak memory of the start, MiB", agent.peak_mib()?);
@@ -160,13 +154,11 @@ impl Bench<'_> {
         let mut waits = Vec::new();
         for number in 0..self.joins {
             let node = self.joining(number);
-            let (name, destination) = (node.name.clone(), node.pods);
             sleep(pause(number));
-            agent.routes.forget(destination);
-            let start = agent.server.put(node);
-            let made = agent.routes.wait_for(destination)?;
+            let start = agent.server.put(NODES, [node.object()]);
+            let made = agent.routes.wait_for(node.pods, start)?;
             waits.push(millis(made - start));
-            agent.server.delete(&name);
+            agent.server.delete(NODES, "", &node.name);
         }
         let cpu = millis(agent.cpu()? - before) / f64::from(self.joins);
         column.record_times("one Node's route", &waits);
@@ -184,11 +176,9 @@ impl Bench<'_> {
     /// Status updates of all Nodes in turn.
     fn heartbeats(&self, agent: &Agent) {
         let start = Instant::now();
-        let nodes = self.fleet.iter().cycle();
-        for ((node, _), number) in nodes.zip(1..=self.beats) {
-            let mut node = node.clone();
-            node.beat();
-            agent.server.put(node);
+        let numbers = (1..=self.fleet.len() as u16).cycle();
+        for (node, number) in numbers.map(FleetNode::numbered).zip(1..=self.beats) {
+            agent.server.put(NODES, [node.beating().object()]);
             sleep((start + BEAT * number).saturating_duration_since(Instant::now()));
         }
         // For the last one to be read.

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, poll};
 use tweed_lab::Netns;
-use tweed_netlink::route::{Kind, Route};
+use tweed_netlink::route::Kind;
 use tweed_netlink::{Monitor, Notification};
 
 use crate::realtime;
@@ -25,47 +25,53 @@ const LOOK: u8 = 100;
 
 /// Watches the routes of one protocol in a network namespace.
 pub struct RouteWatch {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Default)]
-struct Shared {
+    /// When a route was made, or that it was removed.
+    changes: mpsc::Receiver<(Ipv4Addr, Option<Instant>)>,
     /// When the routes that are there were made.
-    made: Mutex<BTreeMap<Ipv4Addr, Instant>>,
-    changed: Condvar,
-    ended: AtomicBool,
+    made: BTreeMap<Ipv4Addr, Instant>,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl RouteWatch {
     /// Listens in `netns` from now on.
     pub fn start(netns: &Netns, protocol: u8) -> anyhow::Result<Self> {
         let mut monitor = netns.enter(|| Monitor::with_room(ROOM))??;
-        let shared = Arc::new(Shared::default());
-        let noting = Arc::clone(&shared);
+        let (tell, changes) = mpsc::channel();
+        let ended = Arc::new(AtomicBool::new(false));
+        let ending = Arc::clone(&ended);
         let thread = realtime::spawn(move || {
-            while !noting.ended.load(Ordering::Relaxed) {
+            while !ending.load(Ordering::Relaxed) {
                 let mut ready = [PollFd::new(monitor.as_fd(), PollFlags::POLLIN)];
                 // A failure here shows as a route that is waited for until the limit.
                 let _ = poll(&mut ready, LOOK);
                 let now = Instant::now();
-                let changes = monitor.drain().unwrap_or_default();
-                noting.note(&changes, protocol, now);
+                for change in monitor.drain().unwrap_or_default() {
+                    let (route, at) = match &change {
+                        Notification::Route(route) => (route, Some(now)),
+                        Notification::RouteRemoved(route) => (route, None),
+                        _ => continue,
+                    };
+                    if let IpAddr::V4(to) = route.destination.ip()
+                        && route.protocol == protocol
+                        && route.kind == Kind::Unicast
+                    {
+                        // Who waits may have gone.
+                        let _ = tell.send((to, at));
+                    }
+                }
             }
         })?;
         Ok(Self {
-            shared,
+            changes,
+            made: BTreeMap::new(),
+            ended,
             thread: Some(thread),
         })
     }
 
-    /// Forgets the route to `destination`, so that the next one is waited for.
-    pub fn forget(&self, destination: Ipv4Addr) {
-        self.shared.made().remove(&destination);
-    }
-
     /// Waits until `count` destinations have a route; gives the moment of the last one.
-    pub fn wait_for_all(&self, count: usize) -> anyhow::Result<Instant> {
+    pub fn wait_for_all(&mut self, count: usize) -> anyhow::Result<Instant> {
         let last = self.wait(|made| {
             let is_whole = made.len() >= count;
             made.values().max().filter(|_| is_whole).copied()
@@ -73,52 +79,35 @@ impl RouteWatch {
         last.with_context(|| format!("waiting for {count} routes"))
     }
 
-    /// Waits until there was a route to `destination`; gives that moment.
-    pub fn wait_for(&self, destination: Ipv4Addr) -> anyhow::Result<Instant> {
-        let made = self.wait(|made| made.get(&destination).copied());
+    /// Waits until there was a route to `destination` after `start`; gives that moment.
+    pub fn wait_for(&mut self, destination: Ipv4Addr, start: Instant) -> anyhow::Result<Instant> {
+        let made = self.wait(|made| made.get(&destination).filter(|at| **at > start).copied());
         made.with_context(|| format!("waiting for the route to {destination}"))
     }
 
     fn wait(
-        &self,
+        &mut self,
         find: impl Fn(&BTreeMap<Ipv4Addr, Instant>) -> Option<Instant>,
     ) -> anyhow::Result<Instant> {
-        let changed = &self.shared.changed;
-        let woken =
-            changed.wait_timeout_while(self.shared.made(), LIMIT, |made| find(made).is_none());
-        let (made, _) = woken.unwrap_or_else(PoisonError::into_inner);
-        find(&made).with_context(|| format!("after {LIMIT:?} there are {} routes", made.len()))
-    }
-}
-
-impl Shared {
-    fn made(&self) -> MutexGuard<'_, BTreeMap<Ipv4Addr, Instant>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, changes: &[Notification], protocol: u8, now: Instant) {
-        let of = |route: &Route| match route.destination.ip() {
-            IpAddr::V4(to) if route.protocol == protocol && route.kind == Kind::Unicast => Some(to),
-            _ => None,
-        };
-        let mut made = self.made();
-        for change in changes {
-            match change {
-                Notification::Route(route) => made.extend(of(route).map(|to| (to, now))),
-                Notification::RouteRemoved(route) => {
-                    of(route).and_then(|to| made.remove(&to));
-                }
-                _ => {}
+        let end = Instant::now() + LIMIT;
+        loop {
+            if let Some(found) = find(&self.made) {
+                return Ok(found);
             }
+            let left = end.saturating_duration_since(Instant::now());
+            let change = self.changes.recv_timeout(left);
+            let routes = self.made.len();
+            match change.with_context(|| format!("after {LIMIT:?} there are {routes} routes"))? {
+                (to, Some(at)) => self.made.insert(to, at),
+                (to, None) => self.made.remove(&to),
+            };
         }
-        drop(made);
-        self.changed.notify_all();
     }
 }
 
 impl Drop for RouteWatch {
     fn drop(&mut self) {
-        self.shared.ended.store(true, Ordering::Relaxed);
+        self.ended.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // It gives nothing.
             let _ = thread.join();

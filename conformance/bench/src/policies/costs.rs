@@ -76,7 +76,6 @@ fn adds_of(
         pods.push(Pod::new(host.node.lab(), &host.full(&name))?);
     }
     std::thread::sleep(PAUSE);
-    let before = both[0].host.cpu()?;
     let mut times = [Vec::new(), Vec::new()];
     for pair in 0..count {
         for turn in turns(pair as usize, both.len()) {
@@ -84,9 +83,6 @@ fn adds_of(
             times[turn].push(millis(took));
         }
     }
-    let cpu = millis(both[0].host.cpu()? - before) / f64::from(count);
-    let row = format!("CPU of the agent for an {what} and its DEL, ms");
-    table.record(&row, both[0].column, cpu);
     for (one, times) in both.iter().zip(&times) {
         table.column(one.column).record_times(what, times);
     }

@@ -11,10 +11,10 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tweed_lab::{Agent, AgentOptions, Background, Node, NodeSpec, Pod, Underlay};
 
-use super::objects::{NAMESPACE, NAMESPACES, NODES, PODS, namespace, pod};
-use super::server::Server;
+use super::objects::{NAMESPACE, NAMESPACES, PODS, namespace, pod};
+use crate::api::{NODES, Server, Serves};
 use crate::attach::call::Call;
-use crate::{cost, kubeconfig};
+use crate::cost;
 
 /// A pod, and its address.
 pub struct Attached {
@@ -49,11 +49,10 @@ impl Host {
             mtu: 1500,
         };
         let node = Node::new(underlay, spec)?;
-        let server = Server::start(node.netns())?;
+        let server = Server::start(&node, Serves::All, None, [])?;
         server.put(NODES, [node.manifest().to_json()]);
         server.put(NAMESPACES, [namespace()]);
-        let url = format!("http://{}", server.address());
-        let kubeconfig = kubeconfig::write(&node, &url, None)?;
+        let kubeconfig = server.kubeconfig(&node)?;
         let mut host = Self {
             peer: None,
             agent: None,
@@ -182,7 +181,7 @@ impl Host {
     /// Takes a pod away again.
     pub fn detach(&self, name: &str, attached: &Attached) -> anyhow::Result<()> {
         self.call("DEL", &attached.pod, &self.full(name))?;
-        self.server.delete(PODS, &self.object(name, "", None));
+        self.server.delete(PODS, NAMESPACE, &self.full(name));
         Ok(())
     }
 

@@ -3,7 +3,6 @@
 //!
 //! ```text
 //! objects    pods and policies as the API has them
-//! server     an API server for any kind, in this process
 //! host       a node with its agent and pods
 //! subject    who does the work of a node: tweed, a program of others, nobody
 //! probe      packets: when a verdict changes, and what one costs
@@ -17,7 +16,6 @@ pub mod costs;
 pub mod host;
 pub mod objects;
 pub mod probe;
-pub mod server;
 pub mod subject;
 
 use std::net::SocketAddr;
@@ -30,7 +28,7 @@ use tweed_lab::{Programs, Underlay};
 use crate::report::{Column, Report, Table};
 use crate::stats::millis;
 use crate::{Options, cost};
-use objects::{PODS, POLICIES};
+use objects::{NAMESPACE, PODS, POLICIES};
 use probe::Probe;
 use subject::{Contender, Subject, Who};
 
@@ -224,7 +222,7 @@ impl Changes<'_> {
         let api = &self.node.host.server;
         let policy = objects::allow("coming", "friend", COMING);
         let comes = || api.put(POLICIES, [policy.clone()]);
-        let goes = || api.delete(POLICIES, &policy);
+        let goes = || api.delete(POLICIES, NAMESPACE, "coming");
         self.alternate("a policy", COMING, [&comes, &goes], column)
     }
 
@@ -237,15 +235,14 @@ impl Changes<'_> {
         column: &mut Column<'_>,
     ) -> anyhow::Result<()> {
         let probe = Probe::start(self.node.client(), self.node.server(), port)?;
-        let (mut opened, mut shut) = (Vec::new(), Vec::new());
+        let mut opened = Vec::new();
         for () in self.turns() {
             std::thread::sleep(self.rest);
             opened.push(millis(probe.wait_open(comes())?));
             std::thread::sleep(self.rest);
-            shut.push(millis(probe.wait_shut(goes())?));
+            probe.wait_shut(goes())?;
         }
         column.record_times(&format!("{what} comes, event to packet"), &opened);
-        column.record_times(&format!("{what} goes, event to packet"), &shut);
         Ok(())
     }
 

@@ -12,7 +12,6 @@ pub const NAMESPACE: &str = "bench";
 const WORKLOADS: u32 = 1000;
 
 /// The collections, as they end a path.
-pub const NODES: &str = "nodes";
 pub const NAMESPACES: &str = "namespaces";
 pub const PODS: &str = "pods";
 pub const POLICIES: &str = "networkpolicies";
