@@ -17,6 +17,8 @@ export CARGO_TARGET_DIR := $(shell .cargo/target-folder)
 SUDO := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo -E)
 RUNNER := $(if $(SUDO),--config 'target."cfg(all())".runner="$(SUDO)"')
 LAB = $(SUDO) $(CARGO_TARGET_DIR)/release/tweed-lab
+# The demo runs programs of a profile that compiles in less time than the release.
+DEMO = $(SUDO) $(CARGO_TARGET_DIR)/demo/tweed-lab
 E2E = $(SUDO) $(CARGO_TARGET_DIR)/release/tweed-e2e $(if $(KEEP),--keep) $(if $(ONLY),--only $(ONLY))
 # SECONDS, or else this default. A shell counts in a variable of that name and may export
 # it, so only the command line counts.
@@ -32,17 +34,18 @@ $(if $(word 2,$(arch)),$(if $(for_one),$(error make $(for_one) takes one process
 # The programs of one processor: those of the image, and the lab that tries them there. All
 # others run only on this machine.
 own_arch := $(shell dpkg --print-architecture 2>/dev/null)
+shown := tweed-agent tweed-cni-plugin tweed-ipam tweed-lab-kubernetes
 shipped := tweed-agent tweed-cni-plugin tweed-install tweed-ipam tweed-lab-kubernetes
 # What reads and writes bytes of others: netlink, nftables, protobuf, JSON.
 bytewise := tweed-core tweed-cni tweed-planner tweed-netlink tweed-nft tweed-diagnosis tweed-watch tweed-ipam
 release_of = $(if $(filter $(own_arch),$(1)),$(CARGO) build --release,conformance/setup.sh cross $(1) && .cargo/cargo-for $(1) build --release $(addprefix --package ,$(shipped)))
 
-.PHONY: help setup setup-e2e build demo demo-policy demo-down image manifests cluster cluster-down test flaky e2e e2e-full e2e-versions kernels test-arch chaos repairs bench fuzz fuzz-minimise lint count fmt deny clean
+.PHONY: help setup setup-e2e build build-demo demo demo-policy demo-down image manifests cluster cluster-down test flaky e2e e2e-full e2e-versions kernels test-arch chaos repairs bench fuzz fuzz-minimise lint count fmt deny clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
-setup: ## install what is missing for demo and test
+setup: ## install what is missing for test and the lab
 	@conformance/setup.sh
 
 setup-e2e: ## install what is missing for cluster and e2e: the first time it builds Kubernetes
@@ -51,14 +54,22 @@ setup-e2e: ## install what is missing for cluster and e2e: the first time it bui
 build: ## build the release programs into target/release (ARCH=arm64: for another processor)
 	$(if $(arch),@$(foreach one,$(arch),$(call release_of,$(one)) &&) true,$(CARGO) build --release)
 
-demo: setup build ## three nodes and their pods as namespaces: every path checked (KEEP=1 keeps it)
-	@conformance/once-more.sh demo $(LAB) demo --svg $(CARGO_TARGET_DIR)/demo.svg $(if $(KEEP),--keep)
+build-demo:
+	@conformance/setup.sh demo
+	$(CARGO) build --profile demo $(addprefix --package ,$(shown))
 
-demo-policy: setup build ## who reaches whom on three nodes before and after NetworkPolicies, and why
-	@$(LAB) policy
+demo: build-demo ## three nodes and their pods as namespaces: every path checked (KEEP=1 keeps it)
+	@conformance/once-more.sh demo $(DEMO) demo --svg $(CARGO_TARGET_DIR)/demo.svg $(if $(KEEP),--keep)
 
-demo-down: ## remove a demo that was kept
-	@if [ -x $(CARGO_TARGET_DIR)/release/tweed-lab ]; then $(LAB) down --all; else echo "there is no demo: nothing was built"; fi
+demo-policy: build-demo ## who reaches whom on three nodes before and after NetworkPolicies, and why
+	@$(DEMO) policy
+
+demo-down: ## remove a demo that was kept, and what else a lab left behind
+	@for profile in demo release debug; do \
+		lab=$(CARGO_TARGET_DIR)/$$profile/tweed-lab; \
+		if [ -x $$lab ]; then exec $(SUDO) $$lab down --all; fi; \
+	done; \
+	echo "there is no demo: nothing was built"
 
 image: build ## the container image, as target/tweed-image.tar (ARCH='amd64 arm64': one for both)
 	@conformance/setup.sh image

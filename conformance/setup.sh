@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the lab, the tests and the checks need, and only what is missing.
 #
-#   conformance/setup.sh            for `make demo`
+#   conformance/setup.sh demo       for `make demo`
+#   conformance/setup.sh            for the lab: the same, and the reference CNI plugins
 #   conformance/setup.sh test       for `make test`: the same, cargo-nextest, what the
 #                                   benchmarks run, and what policies and Services are compared
 #                                   with
@@ -50,10 +51,16 @@ for part in stamps packages rust go kubernetes images previous peers policy serv
     . "$conformance/setup/$part.sh"
 done
 
+demo() {
+    lab_programs | install_packages
+    check_rust
+    build_tools go-cnitool cnitool github.com/containernetworking/cni/cnitool
+}
+
 lab() {
     lab_programs | install_packages
     check_rust
-    build_lab_tools
+    build_tools go-tools "cnitool and the reference CNI plugins" tool
     build_flannel_plugin
 }
 
@@ -131,6 +138,7 @@ fuzz() {
 
 main() {
     case ${1:-lab} in
+    demo) demo ;;
     lab) lab ;;
     image) image ;;
     e2e) end_to_end ;;
@@ -143,7 +151,7 @@ main() {
     cross) cross "${2:-}" ;;
     deny) deny ;;
     fuzz) fuzz ;;
-    *) fail "usage: $0 [lab|test|image|e2e|kubernetes-versions|policy-suite|previous|bench|kernels [ARCH]|cross [ARCH]|deny|fuzz]" ;;
+    *) fail "usage: $0 [demo|lab|test|image|e2e|kubernetes-versions|policy-suite|previous|bench|kernels [ARCH]|cross [ARCH]|deny|fuzz]" ;;
     esac
 }
 

@@ -97,15 +97,17 @@ name_by_go() {
     basename "${path%/v[0-9]}"
 }
 
-build_lab_tools() {
-    local module=$conformance/tools step=go-tools inputs
+# build_tools STEP WHAT PACKAGE: builds a package of the module `tools`, or all that it names
+# as tools.
+build_tools() {
+    local module=$conformance/tools step=$1 what=$2 package=$3 inputs
     inputs=$(hash_of "$module/go.mod" "$module/go.sum")
     if done_before "$step" "$inputs" "$tools/bin/cnitool"; then
         return
     fi
     find_go
-    say "building cnitool and the reference CNI plugins into ${tools#"$root"/}/bin (versions: conformance/tools/go.mod)"
+    say "building $what into ${tools#"$root"/}/bin (versions: conformance/tools/go.mod)"
     mkdir -p "$tools/bin"
-    GOBIN=$tools/bin run_go "$module" install "${build_flags[@]}" -ldflags '-s -w' tool
+    GOBIN=$tools/bin run_go "$module" install "${build_flags[@]}" -ldflags '-s -w' "$package"
     mark_done "$step" "$inputs"
 }
