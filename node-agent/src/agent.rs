@@ -116,16 +116,8 @@ pub async fn run(
         health_checks,
         kube_proxy,
     };
-    let has_questions = config.policy || config.services.is_some();
-    if !config.once && has_questions {
-        let socket = AgentSocket::open(&config.run_dir);
-        let socket = socket.map_err(failed("make agent.sock in", &run_dir))?;
-        let server = agent_socket::run(socket, Arc::clone(&state), stop.clone());
-        tasks.spawn("the server of agent.sock", server);
-    }
     if !config.once {
-        let watch = other_agent::watch(Arc::clone(&board), stop.clone());
-        tasks.spawn("the watch for another agent", watch);
+        take_sockets(&mut tasks, &config, &state, &board, &stop)?;
     }
     let checks = health_checks::Sources::new(latest_checks, &metrics, &board);
     serve_services(&mut tasks, &config, &state, checks, rules, &stop);
@@ -194,6 +186,27 @@ pub async fn run(
         Ok(Ok(())) => ending,
         _ => Err(AgentError::ThreadEnded),
     }
+}
+
+/// Opens the sockets that one agent of a node has: `agent.sock`, if there is anything to ask it,
+/// and the one by which others notice it.
+fn take_sockets(
+    tasks: &mut Tasks,
+    config: &Config,
+    state: &Arc<State>,
+    board: &Arc<StatusBoard>,
+    stop: &CancellationToken,
+) -> Result<(), AgentError> {
+    if config.policy || config.services.is_some() {
+        let socket = AgentSocket::open(&config.run_dir);
+        let run_dir = config.run_dir.display().to_string();
+        let socket = socket.map_err(failed("make agent.sock in", &run_dir))?;
+        let server = agent_socket::run(socket, Arc::clone(state), stop.clone());
+        tasks.spawn("the server of agent.sock", server);
+    }
+    let watch = other_agent::watch(Arc::clone(board), stop.clone());
+    tasks.spawn("the watch for another agent", watch);
+    Ok(())
 }
 
 /// Has `tasks` watch what the components of the table besides the overlay need.
