@@ -99,7 +99,8 @@ impl Numbers {
         let row = self.take();
         let first = row.checked_mul(length).filter(|first| *first <= last);
         if first.is_none() {
-            self.give_back(row);
+            // It was none that is free again, and those may be.
+            self.next = row;
         }
         first
     }
