@@ -114,8 +114,8 @@ fn delta(planner: &mut ServicePlanner) -> Box<Delta> {
     }
 }
 
-fn measure(services: usize, endpoints: usize) {
-    let before = resident();
+/// A planner that was told of these Services and has not planned.
+fn told(services: usize, endpoints: usize) -> ServicePlanner {
     let mut planner = ServicePlanner::new(Options {
         node_name: "node-7".to_owned(),
         node_port_addresses: NodePortAddresses {
@@ -125,7 +125,6 @@ fn measure(services: usize, endpoints: usize) {
         external_ips: false,
         load_balancer_cidrs: ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into(),
     });
-    let start = Instant::now();
     planner.apply_services(Event::Init);
     planner.apply_endpoint_slices(Event::Init);
     for number in 0..services {
@@ -144,6 +143,13 @@ fn measure(services: usize, endpoints: usize) {
         cluster: pods.into(),
         own: pods.into(),
     });
+    planner
+}
+
+fn measure(services: usize, endpoints: usize) {
+    let before = resident();
+    let start = Instant::now();
+    let mut planner = told(services, endpoints);
     let told = start.elapsed();
     let start = Instant::now();
     assert_eq!(planner.plan(), Step::Full);
@@ -191,4 +197,75 @@ fn many_services() {
     measure(10, 5_000);
     measure(10_000, 2);
     measure(60_000, 2);
+}
+
+/// The ports and endpoints of one Service among many.
+const HUGE: (usize, usize) = (100, 6_000);
+
+/// Plans until nothing is left to do, and says how long that took.
+fn plan_all(planner: &mut ServicePlanner, what: &str) {
+    let mut times = Vec::new();
+    let mut elements = 0;
+    loop {
+        let start = Instant::now();
+        let step = planner.plan();
+        let took = start.elapsed();
+        let Step::Delta(delta) = step else { break };
+        times.push(took);
+        elements = elements.max(delta.slots.len() + delta.tcp_endpoints.len());
+    }
+    let (turns, all): (usize, Duration) = (times.len(), times.iter().sum());
+    println!(
+        "  {what}: {turns} turns, {all:?} in all, {} each, of at most {elements} elements; {} KiB",
+        summary(times),
+        resident()
+    );
+}
+
+#[test]
+#[ignore = "takes long; its figures are for a person"]
+fn one_huge_service() {
+    let number = 10_000;
+    let (ports, endpoints) = HUGE;
+    let name = |port: usize| format!("port-{port}");
+    let mut huge = service(number);
+    huge.ports = (0..ports)
+        .map(|port| ServicePort {
+            name: name(port),
+            protocol: "TCP".to_owned(),
+            port: 1000 + port as u16,
+            node_port: 0,
+        })
+        .collect();
+    let slice_of = |index| slice(number, index, 1_000_000 + index * SLICE, SLICE);
+    let mut slices: Vec<EndpointSlice> = (0..endpoints / SLICE).map(slice_of).collect();
+    for slice in &mut slices {
+        slice.ports = (0..ports)
+            .map(|port| SlicePort {
+                name: name(port),
+                protocol: "TCP".to_owned(),
+                port: 8000 + port as u16,
+            })
+            .collect();
+    }
+    let mut planner = told(number, 2);
+    planner.plan();
+    println!(
+        "{ports} ports x {endpoints} endpoints among {number} Services: {} KiB",
+        resident()
+    );
+    planner.apply_services(Event::Apply(huge.clone()));
+    for slice in &slices {
+        planner.apply_endpoint_slices(Event::Apply(slice.clone()));
+    }
+    plan_all(&mut planner, "it comes");
+    let mut slice = slices[0].clone();
+    slice.endpoints[0].ready = false;
+    planner.apply_endpoint_slices(Event::Apply(slice));
+    plan_all(&mut planner, "one of its endpoints is not ready");
+    planner.apply_services(Event::Delete(tweed_core::object::Object::key(&huge)));
+    for slice in &slices {
+        planner.apply_endpoint_slices(Event::Delete(tweed_core::object::Object::key(slice)));
+    }
+    plan_all(&mut planner, "it goes");
 }

@@ -70,6 +70,9 @@ pub trait Component {
         facts: &mut Facts<'_>,
     ) -> Step<<Self::Table as Table>::Delta>;
 
+    /// How many changed objects wait for their turn: those that very many have changed beside.
+    fn queued(index: &Index<Self::Objects>) -> usize;
+
     /// Whether the table may be written as planned.
     fn may_write(&mut self, _facts: &mut Facts<'_>) -> bool {
         true
@@ -107,6 +110,19 @@ fn plan<C: Component>(
 ) -> Planned<<C::Table as Table>::Delta> {
     index.take_changed();
     let step = component.plan(index, facts);
+    planned(component, index, step)
+}
+
+/// A component has planned this step. What waits for its turn has it in the next plan, which
+/// comes at once; while the planner holds, nothing has a turn.
+pub(super) fn planned<C: Component>(
+    component: &mut C,
+    index: &mut Index<C::Objects>,
+    step: Step<<C::Table as Table>::Delta>,
+) -> Planned<<C::Table as Table>::Delta> {
+    if C::queued(index) > 0 && !matches!(step, Step::Hold(_)) {
+        index.put_back();
+    }
     let held = component.progress_mut().planned(&step);
     Planned { step, held }
 }

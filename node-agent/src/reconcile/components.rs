@@ -147,9 +147,15 @@ impl Reconcilers {
         let (policies, services) = (state.policy(), state.services());
         let of_policies = policies.iter().flat_map(|index| index.absent());
         let of_services = services.iter().flat_map(|index| index.absent());
-        let queued = policies.iter().map(|index| index.planner.queued());
-        let queued = queued.filter(|count| *count > 0);
-        let queued = queued.map(|count| format!("{count} changed policies wait for their turn"));
+        let queued_policies = policies
+            .iter()
+            .map(|index| (index.planner.queued(), "policies"));
+        let queued_services = services
+            .iter()
+            .map(|index| (index.planner.queued(), "Services"));
+        let queued = queued_policies.chain(queued_services);
+        let queued = queued.filter(|(count, _)| *count > 0);
+        let queued = queued.map(|(count, of)| format!("{count} changed {of} wait for their turn"));
         let notes = of_policies.chain(of_services).chain(queued);
         self.board.set_notes(Reporter::Pass, notes.collect());
         outcome

@@ -183,10 +183,6 @@ impl PolicyReconciler {
     /// Plans, and says what has to be watched from now on.
     fn plan_at(&mut self, index: &mut PolicyIndex, now: Instant) -> Step<Delta> {
         let step = index.planner.plan();
-        // While the planner holds, nothing has a turn.
-        if index.planner.queued() > 0 && !index.planner.holds_all() {
-            index.put_back();
-        }
         let wants = index.planner.wants();
         self.wants.send_if_modified(|now| {
             let changed = *now != wants;
@@ -283,6 +279,10 @@ impl Component for PolicyReconciler {
         self.update_nodes(index, &facts.state.read().nodes, facts.overlay);
         self.update_local(index, facts.pods, network, facts.kernel);
         self.plan_at(index, Instant::now())
+    }
+
+    fn queued(index: &PolicyIndex) -> usize {
+        index.planner.queued()
     }
 
     fn written(&mut self, index: &PolicyIndex, _: &mut Facts<'_>, _: bool) -> Option<Problem> {

@@ -152,6 +152,8 @@ impl ServiceReconciler {
         let sync = &self.metrics.service_sync;
         match step {
             Step::Hold(_) => sync.held(),
+            // Whose change is not in the plan is not known.
+            _ if index.planner.queued() > 0 => sync.held(),
             Step::Unchanged | Step::Full | Step::Delta(_) => sync.planned(),
         }
         // What was not written yet is part of what is.
@@ -300,6 +302,10 @@ impl Component for ServiceReconciler {
         self.plan_with(index, facts.tables)
     }
 
+    fn queued(index: &ServiceIndex) -> usize {
+        index.planner.queued()
+    }
+
     /// What gives the node its pod CIDR or address may be a client of a Service. A table that
     /// knows this node's pods stays until these are known.
     fn may_write(&mut self, facts: &mut Facts<'_>) -> bool {
@@ -344,6 +350,7 @@ impl Component for ServiceReconciler {
 
     fn report(&self, index: &ServiceIndex, _: Instant) -> Outcome {
         self.metrics.set_services(index.planner.services());
+        self.metrics.set_services_queued(index.planner.queued());
         let effect = match self.progress {
             Progress::InForce => Effect::Warning,
             Progress::Unknown | Progress::Behind => self.unknown,

@@ -118,6 +118,7 @@ metrics! {
     policy_dropped_packets: Family<Direction, Counter> = Family::default(),
         "Packets that were dropped because of a policy, or of a pod that is not judged yet";
     services: Gauge = Gauge::default(), "Services that are served, with --services on";
+    services_queued: Gauge = Gauge::default(), "Services that have changed and wait for their turn";
     service_dropped_packets: Family<Reason, Counter> = Family::default(),
         "Packets to Services that were dropped, by reason";
     problems: Family<Kind, Gauge> = Family::default(), "What /readyz lists, by kind";
@@ -177,6 +178,11 @@ impl Metrics {
     /// until what it gives is dropped.
     pub fn listen_to(&self, kind: &'static str, last_word: LastWord) -> Listening {
         self.watch_silence_seconds.add(kind, last_word)
+    }
+
+    /// The number of Services that wait for their turn.
+    pub fn set_services_queued(&self, count: usize) {
+        self.services_queued.set(gauge(count));
     }
 
     /// The number of policies that wait for their turn.

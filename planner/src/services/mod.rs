@@ -14,12 +14,13 @@
 //! - `model/` says what Services are, whoever writes them down: where each frontend leads to,
 //!   who may use it, which endpoints a port sends to. It knows no number, group, slot or set.
 //!   `registry` keeps the objects as `spec` and `slice` read them; `surroundings`, `options`
-//!   and `reserved` are what counts besides. `service` makes one Service of these, with the
-//!   endpoints that `choice` picks; `claims` says who has a frontend, and `served` what is
-//!   decided of it. `Model::update` plans one Service and gives the `Change`: its endpoints,
-//!   its frontends, and which addresses have come or gone for all Services. A writer follows
-//!   these, looks each frontend up in the model, and keeps what it has written itself: the
-//!   model keeps no endpoints but those of the objects.
+//!   and `reserved` are what counts besides. `service` makes a port of a Service of these, with
+//!   the endpoints that `choice` picks; `claims` says who has a frontend, and `served` what is
+//!   decided of it. `queue` says whose turn it is: `Model::update` plans what has its turn of one
+//!   Service and gives the `Change`: the endpoints of its ports, its frontends, and which
+//!   addresses have come or gone for all Services. A writer follows these, looks each frontend up
+//!   in the model, and keeps what it has written itself: the model keeps no endpoints but those
+//!   of the objects, and those of ports of TCP.
 //! - `table/` is the writer for nftables: numbers, groups, slots, limits, affinity.
 //!   [`desired`] says how the rules read them.
 //! - [`explain`] says where a flow goes and why, from the model; only how many endpoints the

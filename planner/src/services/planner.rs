@@ -3,8 +3,10 @@
 //!
 //! What always holds:
 //! - a delta applied to the desired state before it is the desired state after it;
-//! - an endpoint that comes or goes costs the planning of its Service, and a bounded
+//! - an endpoint that comes or goes costs the planning of its Service's ports, and a bounded
 //!   number of elements for each frontend that leads to it;
+//! - a plan takes up a bounded number of endpoints, or one port, but for the first one: nobody
+//!   waits for a Service that has very many of both;
 //! - a number that becomes free in a change is not given out again in it;
 //! - nothing is planned before Services, EndpointSlices, ServiceCIDRs and the own Node are
 //!   all known.
@@ -151,14 +153,27 @@ impl ServicePlanner {
         if !missing.is_empty() {
             return Step::Hold(missing);
         }
-        self.table
-            .begin(!std::mem::replace(&mut self.planned, true));
+        let first = !std::mem::replace(&mut self.planned, true);
+        self.table.begin(first);
         let Self { model, table, .. } = self;
         if model.begin() {
             table.set_surroundings(model);
         }
-        for name in model.registry.take_touched() {
-            let change = model.update(name);
+        for (name, touched) in model.registry.take_touched() {
+            let units = model.units(&name, touched);
+            if first {
+                let mut all = usize::MAX;
+                let change = model.update(name, units, &mut all);
+                table.update(model, change);
+            } else {
+                model.put_back(name, units);
+            }
+        }
+        let mut left = model.queue.limit;
+        while left > 0
+            && let Some((name, units)) = model.queue.pop()
+        {
+            let change = model.update(name, units, &mut left);
             table.update(model, change);
         }
         if model.find_networks() {
@@ -172,6 +187,13 @@ impl ServicePlanner {
         let nodes = (!self.model.surroundings.complete).then_some(Node::KINDS);
         let missing = self.model.registry.missing().chain(cidrs).chain(nodes);
         missing.map(str::to_owned).collect()
+    }
+
+    /// How many Services have changed and wait for their turn, in part or whole: the next plan
+    /// goes on with them.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.model.queue.len()
     }
 
     /// The last plan.

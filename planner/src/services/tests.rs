@@ -14,4 +14,5 @@ mod refused;
 mod restart;
 mod rows;
 mod stale;
+mod turns;
 mod walk;

@@ -58,8 +58,7 @@ fn index() -> PolicyIndex {
 /// Has the planner plan.
 fn plan(policies: &mut PolicyReconciler, index: &mut PolicyIndex, now: Instant) -> Step {
     let step = policies.plan_at(index, now);
-    policies.progress.planned(&step);
-    step
+    super::super::component::planned(policies, index, step).step
 }
 
 fn policy() -> NetworkPolicy {

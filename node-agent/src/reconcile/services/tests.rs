@@ -2,9 +2,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tweed_core::object::endpoint_slice::EndpointSlice;
+use tweed_core::object::endpoint_slice::{Endpoint, EndpointSlice, SlicePort};
 use tweed_core::object::node::{Node, NodeAddress};
-use tweed_core::object::service::Service;
+use tweed_core::object::service::{Service, ServicePort};
 use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{Event, Loss};
 use tweed_planner::overlay::host::{
@@ -177,8 +177,7 @@ impl InForce {
 
     fn plan(&mut self) -> Step {
         let step = self.services.plan_with(&mut self.index, &mut self.tables);
-        self.services.progress.planned(&step);
-        step
+        super::super::component::planned(&mut self.services, &mut self.index, step).step
     }
 
     /// Whether the node is healthy after a minute for which nothing more happens.
@@ -186,6 +185,58 @@ impl InForce {
         let later = Instant::now() + Duration::from_secs(60);
         self.services.metrics.service_sync.health(later).in_time
     }
+}
+
+/// Nothing else would have the rest taken up.
+#[test]
+fn services_that_wait_for_their_turn_call_for_another_plan() {
+    let mut node = InForce::new();
+    let endpoint = |number: usize| Endpoint {
+        address: format!("10.244.{}.{}", number / 200, number % 200),
+        ready: true,
+        serving: true,
+        terminating: false,
+        node: String::new(),
+        zone_hints: Vec::new(),
+        node_hints: Vec::new(),
+    };
+    let (port, name, protocol) = (80, String::new(), "TCP".to_owned());
+    let of_slice = SlicePort {
+        name: name.clone(),
+        protocol: protocol.clone(),
+        port,
+    };
+    let of_service = ServicePort {
+        name,
+        protocol,
+        port,
+        node_port: 0,
+    };
+    for name in ["first", "second", "third"] {
+        let service = Service {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            cluster_ips: vec!["10.96.0.1".to_owned()],
+            ports: vec![of_service.clone()],
+            ..Service::default()
+        };
+        let slice = EndpointSlice {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            service: name.to_owned(),
+            endpoints: (0..3_000).map(endpoint).collect(),
+            ports: vec![of_slice.clone()],
+            ..EndpointSlice::default()
+        };
+        (node.index).apply(&Collection::Services, Event::Apply(service));
+        (node.index).apply(&Collection::EndpointSlices, Event::Apply(slice));
+    }
+    for queued in [2, 1, 0] {
+        assert!(node.index.take_changed());
+        assert!(matches!(node.plan(), Step::Delta(_)));
+        assert_eq!(node.index.planner.queued(), queued);
+    }
+    assert!(!node.index.take_changed());
 }
 
 /// Load balancers then ask for other nodes: `/healthz` says so after a minute.

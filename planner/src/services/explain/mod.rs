@@ -183,7 +183,7 @@ impl ServicePlanner {
     /// The Service that has a frontend, and its port.
     fn owner(&self, at: Tracked) -> Option<(Arc<ServiceName>, Arc<Spec>, usize)> {
         let served = self.model.frontend(at)?;
-        let (name, spec) = (&served.claimant.service, &served.service.spec);
+        let (name, spec) = (&served.claimant.service, &served.port.spec);
         let has = |port: &Port| frontends(spec, at.family(), port).any(|(one, _)| one == at);
         let index = spec.ports.iter().position(has)?;
         Some((name.clone(), spec.clone(), index))
@@ -194,7 +194,12 @@ impl ServicePlanner {
     fn has(&self, name: &ServiceName, port: &Port, at: Tracked) -> bool {
         let owner = self.owner(at);
         owner.is_some_and(|(owner, spec, index)| {
-            *owner == *name && spec.ports.get(index) == Some(port)
+            let own = spec.ports.get(index);
+            let is_it = |own: &Port| {
+                let key = |one: &Port| (one.protocol, one.port, one.node_port);
+                own.name == port.name && key(own) == key(port)
+            };
+            *owner == *name && own.is_some_and(is_it)
         })
     }
 }
@@ -210,7 +215,7 @@ impl<'a> Answer<'a> {
         let found = lookup::frontend(self.model(), key, is_local);
         match found.and_then(|at| Some((at, self.planner.owner(at)?))) {
             Some((at, (name, spec, index))) => {
-                self.steps.push(facts(&name, &spec));
+                self.facts(&name, &spec);
                 self.port(&name, &spec, index, at.family(), Some(at));
             }
             None => {
@@ -232,7 +237,7 @@ impl<'a> Answer<'a> {
             self.frontends.push(at);
             if let Some((name, spec, index)) = self.planner.owner(at) {
                 if found.as_ref() != Some(&name) {
-                    self.steps.push(facts(&name, &spec));
+                    self.facts(&name, &spec);
                 }
                 self.port(&name, &spec, index, family, Some(at));
                 found = Some(name);
@@ -253,7 +258,7 @@ impl<'a> Answer<'a> {
         let spec = self.model().registry.get(name);
         let spec = spec.and_then(|known| known.spec.clone());
         let spec = spec.ok_or_else(|| ExplainError::UnknownService(full_name(name)))?;
-        self.steps.push(facts(name, &spec));
+        self.facts(name, &spec);
         if spec.not_ours {
             self.steps.push(none::not_ours());
             return Ok(());
@@ -280,6 +285,15 @@ impl<'a> Answer<'a> {
             self.notes.push(self.where_node_ports_are());
         }
         Ok(())
+    }
+
+    /// Adds what of a Service decides.
+    fn facts(&mut self, name: &ServiceName, spec: &Spec) {
+        self.steps.push(facts(name, spec));
+        if self.model().queue.has(name) {
+            let what = format!("a change of {} waits for its turn", object(name));
+            self.notes.push(Step::note(what));
+        }
     }
 
     /// Says how many are left out, if there are.

@@ -30,6 +30,12 @@ impl<'a> SlicePorts<'a> {
         Self(ports)
     }
 
+    /// How many endpoints a port may have, of both families.
+    pub fn size(&self, name: &str, protocol: u8) -> usize {
+        let slices = self.0.get(&(name, protocol)).into_iter().flatten();
+        slices.map(|(slice, _)| slice.endpoints.len()).sum()
+    }
+
     /// All endpoints of a port. One that is there several times, because a pod has the
     /// address of another one or because it moves from slice to slice, is as the entry
     /// says that is least about to end.

@@ -12,7 +12,7 @@ use super::value::{ServiceName, Tracked};
 const MAX_NAMED: usize = 8;
 
 /// Why a Service has a frontend; the first wins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// It is a cluster IP: nobody may take that.
     ClusterIp,
@@ -26,7 +26,7 @@ pub enum Class {
 
 /// A Service's claim to a frontend. The first by class, then by age, then by name has
 /// it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Claimant {
     /// Why.
     pub class: Class,
@@ -90,6 +90,11 @@ impl Claims {
             true => self.several.insert(frontend),
             false => self.several.remove(&frontend),
         };
+    }
+
+    /// What a claim leads to.
+    pub fn get(&self, claim: &(Tracked, Claimant)) -> Option<usize> {
+        self.all.get(claim).copied()
     }
 
     /// The claims to a frontend; the first has it.

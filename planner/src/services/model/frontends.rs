@@ -41,6 +41,22 @@ pub fn frontends(
     addresses.chain(node_port.map(|key| (key, Class::NodePort)))
 }
 
+/// The frontends in a family that lead to the groups of the port at `index`.
+pub fn frontends_at(
+    spec: &Spec,
+    family: Family,
+    index: usize,
+) -> impl Iterator<Item = (Tracked, Class)> {
+    spec.of_group(index).flat_map(move |port| {
+        let (has_number, has_node_port) = port.is_first;
+        let has = move |at: &Tracked| match at {
+            Tracked::Address(_) => has_number,
+            Tracked::NodePort(_) => has_node_port,
+        };
+        frontends(spec, family, port).filter(move |(at, _)| has(at))
+    })
+}
+
 /// All frontends of a Service, which may be named twice.
 pub fn frontends_of(spec: &Spec) -> impl Iterator<Item = (Tracked, Class)> {
     let of_family = move |family| spec.ports.iter().map(move |port| (family, port));

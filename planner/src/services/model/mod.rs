@@ -2,9 +2,9 @@
 //! without a number, a slot or a set of nftables.
 //!
 //! [`registry`] keeps the objects, as [`spec`] and [`slice`] read them. From these and from
-//! what counts besides ([`surroundings`], [`options`], [`reserved`]) [`service`] says what one
-//! Service is to be: where its frontends lead to, and which endpoints its ports send to
-//! ([`choice`]). [`Model`] has what all of them come to: who has a frontend ([`claims`]), and
+//! what counts besides ([`surroundings`], [`options`], [`reserved`]) [`service`] says what a port
+//! of a Service is to be: where its frontends lead to, and which endpoints it sends to
+//! ([`choice`]). [`queue`] says whose turn it is. [`Model`] has what all of them come to: who has a frontend ([`claims`]), and
 //! the addresses that several contribute to ([`counted`]). It keeps no list of endpoints that
 //! flows are sent to; they are in the [`Change`] of their Service.
 
@@ -13,6 +13,7 @@ pub mod claims;
 pub mod counted;
 pub mod frontends;
 pub mod options;
+pub mod queue;
 pub mod refusal;
 pub mod registry;
 pub mod reserved;
@@ -24,7 +25,7 @@ pub mod spec;
 pub mod surroundings;
 pub mod value;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -33,16 +34,17 @@ use tweed_core::object::service_cidr::ServiceCidr;
 
 use crate::addresses::{Span, within};
 use crate::protocols::UDP;
-use choice::Choice;
+use choice::{Choice, SlicePorts};
 use claims::{Claimant, Claims};
 use counted::Counted;
 use frontends::{claimant, frontends_of};
 use options::Options;
+use queue::{Queue, Unit, Units, take_turn};
 use refusal::Refused;
-use registry::Registry;
+use registry::{Known, Registry};
 use reserved::Reserved;
 use served::Served;
-use service::{Planned, Service, WithoutLocal};
+use service::{Service, ServicePort, WithoutLocal};
 use spec::Spec;
 use surroundings::{ServiceNetworks, Surroundings};
 use value::{Endpoint, HealthCheck, ServiceName, Tracked};
@@ -82,6 +84,8 @@ pub struct Model {
     pub foreign: Counted<IpAddr>,
     /// The addresses of all endpoints of this node.
     pub hairpin: Counted<IpAddr>,
+    /// What has changed and waits for its turn.
+    pub queue: Queue,
     services: BTreeMap<Arc<ServiceName>, Service>,
     cluster_ips: Counted<IpAddr>,
     load_balancers: Counted<IpAddr>,
@@ -97,13 +101,11 @@ pub struct Model {
 /// How one Service has changed, with what has changed by it for all.
 #[derive(Debug)]
 pub struct Change {
-    /// The Service. What it is now is [`Model::served`].
+    /// The Service.
     pub name: Arc<ServiceName>,
-    /// What was served of it.
-    pub old: Option<Arc<Spec>>,
-    /// The endpoints that its ports send new flows to, one for each of [`Service::ports`].
-    pub backends: Vec<Choice>,
-    /// The frontends that it had or has a claim to. What each is now is
+    /// Those of its ports that were planned.
+    pub ports: Vec<PortChange>,
+    /// The frontends that these had or have a claim to. What each is now is
     /// [`Model::frontend`].
     pub frontends: BTreeSet<Tracked>,
     /// The ports of health checks that may have changed: [`Model::health_check`].
@@ -120,6 +122,41 @@ pub struct Change {
     pub untracked: BTreeMap<Tracked, bool>,
     /// Endpoints of TCP that have come or gone.
     pub tcp_endpoints: BTreeMap<Endpoint, bool>,
+}
+
+/// How a port has changed.
+#[derive(Debug)]
+pub struct PortChange {
+    /// Its place. What it is now is [`Model::port`].
+    pub place: usize,
+    /// What it was.
+    pub old: Option<ServicePort>,
+    /// The endpoints that it sends new flows to; none if it is gone.
+    pub backends: Option<Choice>,
+}
+
+impl Change {
+    fn of(name: Arc<ServiceName>) -> Self {
+        Self {
+            name,
+            ports: Vec::new(),
+            frontends: BTreeSet::new(),
+            health_checks: Vec::new(),
+            cluster_ips: BTreeMap::new(),
+            foreign: BTreeMap::new(),
+            node_port_exceptions: BTreeMap::new(),
+            hairpin: BTreeMap::new(),
+            untracked: BTreeMap::new(),
+            tcp_endpoints: BTreeMap::new(),
+        }
+    }
+}
+
+/// A unit that has its turn, as it is to be, by its place.
+enum Planned {
+    Port(usize, (ServicePort, Choice)),
+    Rest,
+    Gone(usize),
 }
 
 impl Model {
@@ -140,6 +177,7 @@ impl Model {
             refused: BTreeMap::new(),
             foreign: Counted::default(),
             hairpin: Counted::default(),
+            queue: Queue::default(),
             services: BTreeMap::new(),
             cluster_ips: Counted::default(),
             load_balancers: Counted::default(),
@@ -166,18 +204,95 @@ impl Model {
         changed
     }
 
-    /// Plans one Service anew.
-    pub fn update(&mut self, name: Arc<ServiceName>) -> Change {
-        let planned = self.registry.get(&name);
-        let planned =
-            planned.and_then(|known| Planned::of(&name, known, &self.surroundings, &self.reserved));
-        let (new, rest) = planned
-            .map(|one| (one.service, (one.backends, one.claims)))
-            .unzip();
-        let (backends, claims) = rest.unwrap_or_default();
-        let old = self.services.remove(&name);
-        let [was, is] = [&old, &new].map(|one| spec_of(one, true));
-        let [was_foreign, is_foreign] = [&old, &new].map(|one| spec_of(one, false));
+    /// Plans those units of a Service that have their turn, and has the others wait. `left` is
+    /// how many more endpoints the plan takes up.
+    pub fn update(&mut self, name: Arc<ServiceName>, mut units: Units, left: &mut usize) -> Change {
+        let mut service = self.services.remove(&name).unwrap_or_default();
+        let known = self.registry.get(&name);
+        let slices = SlicePorts::of(known.into_iter().flat_map(Known::slices));
+        let spec = known.and_then(|known| known.spec.clone());
+        let turn = take_turn(&mut units, &service, spec.as_deref(), &slices, left);
+        let planned = turn.into_iter().filter_map(|(unit, place)| {
+            Some(match unit {
+                Unit::Rest => Planned::Rest,
+                Unit::Gone(_) => Planned::Gone(place),
+                Unit::Port(family, index) => {
+                    let spec = spec.as_ref()?;
+                    let port = spec.ports.get(index)?;
+                    let all = slices.candidates(family, &port.name, port.protocol);
+                    let surroundings = &self.surroundings;
+                    let planned = ServicePort::of(spec, family, index, &all, surroundings);
+                    Planned::Port(place, planned)
+                }
+            })
+        });
+        let planned: Vec<Planned> = planned.collect();
+        let moving = self.moving(&name, &service, spec.as_ref());
+        let mut change = Change::of(name.clone());
+        for one in planned {
+            match one {
+                Planned::Port(place, (port, backends)) => {
+                    let old = service.put(place, port);
+                    let new = service.ports[place].as_mut();
+                    self.exchange_port(&mut change, &moving, place, old.as_ref(), new);
+                    let backends = Some(backends);
+                    change.ports.push(PortChange {
+                        place,
+                        old,
+                        backends,
+                    });
+                }
+                Planned::Gone(place) => {
+                    let old = service.take(place);
+                    let none = HashSet::new();
+                    self.exchange_port(&mut change, &none, place, old.as_ref(), None);
+                    let backends = None;
+                    change.ports.push(PortChange {
+                        place,
+                        old,
+                        backends,
+                    });
+                }
+                Planned::Rest => {
+                    let old = std::mem::replace(&mut service.spec, spec.clone());
+                    self.exchange_rest(&mut change, old.as_deref(), spec.as_deref());
+                }
+            }
+        }
+        // The number of local endpoints is that of its ports.
+        let check = service.spec.as_ref().and_then(|spec| spec.health_check);
+        change.health_checks.extend(check);
+        if service.spec.is_some() || !service.ports.is_empty() {
+            self.services.insert(name.clone(), service);
+        }
+        self.put_back(name, units);
+        change
+    }
+
+    /// A port is this where it was that.
+    fn exchange_port(
+        &mut self,
+        change: &mut Change,
+        moving: &HashSet<(Tracked, Claimant)>,
+        place: usize,
+        old: Option<&ServicePort>,
+        mut new: Option<&mut ServicePort>,
+    ) {
+        self.claim(change, moving, place, old, new.as_deref_mut());
+        let both = [old, new.as_deref()];
+        let [was, is] = both.map(|port| port.map_or(&[][..], |port| &port.hairpin));
+        (change.hairpin).extend(self.hairpin.exchange_sorted(was, is));
+        let [was, is] = both.map(|port| port.map_or(&[][..], |port| &port.tcp_endpoints));
+        (change.tcp_endpoints).extend(self.tcp_endpoints.exchange_sorted(was, is));
+        self.without_local.exchange(old, new.as_deref());
+    }
+
+    /// What counts of a Service besides its ports is this where it was that.
+    fn exchange_rest(&mut self, change: &mut Change, old: Option<&Spec>, new: Option<&Spec>) {
+        let both = [old, new];
+        let [was, is] = both.map(|spec| spec.filter(|spec| !spec.not_ours));
+        let [was_foreign, is_foreign] = both.map(|spec| spec.filter(|spec| spec.not_ours));
+        let name = &change.name;
         let mut cluster_ips = (self.cluster_ips).exchange(cluster_ips_of(was), cluster_ips_of(is));
         for (ip, is) in &mut cluster_ips {
             *is &= !self.is_of_others(*ip);
@@ -186,51 +301,70 @@ impl Model {
         for (ip, is) in &mut exceptions {
             *is &= !self.surroundings.own.addresses.contains(ip);
         }
-        let [hairpin_was, hairpin_is] =
-            [&old, &new].map(|one| one.iter().flat_map(|service| &service.hairpin));
-        let [tcp_was, tcp_is] = [&old, &new].map(tcp_endpoints_of);
-        self.without_local.exchange(old.as_ref(), new.as_ref());
-        self.note_refused(&name, is);
-        let change = Change {
-            frontends: self.claim(&name, was, claims),
-            health_checks: self.set_checks(&name, was, is),
-            foreign: (self.foreign)
-                .exchange(cluster_ips_of(was_foreign), cluster_ips_of(is_foreign)),
-            hairpin: self.hairpin.exchange(hairpin_was, hairpin_is),
-            untracked: (self.untracked).exchange(&of_udp(was_foreign), &of_udp(is_foreign)),
-            tcp_endpoints: self.tcp_endpoints.exchange_sorted(tcp_was, tcp_is),
-            cluster_ips,
-            node_port_exceptions: exceptions,
-            backends,
-            old: old.map(|old| old.spec).filter(|spec| !spec.not_ours),
-            name: name.clone(),
-        };
-        self.services.extend(new.map(|new| (name, new)));
-        change
+        self.note_refused(name, is);
+        change.health_checks = self.set_checks(name, was, is);
+        (change.foreign) =
+            (self.foreign).exchange(cluster_ips_of(was_foreign), cluster_ips_of(is_foreign));
+        change.untracked = (self.untracked).exchange(&of_udp(was_foreign), &of_udp(is_foreign));
+        change.cluster_ips = cluster_ips;
+        change.node_port_exceptions = exceptions;
     }
 
-    /// Sets the claims of a Service, and takes back those that it had.
+    /// Sets the claims of a Service that lead to a port, and takes back those that it had. One
+    /// of `moving` stays until another port has it, which waits for its turn.
     fn claim(
         &mut self,
-        name: &Arc<ServiceName>,
-        old: Option<&Spec>,
-        claims: BTreeMap<(Tracked, Claimant), usize>,
-    ) -> BTreeSet<Tracked> {
-        let mut frontends = BTreeSet::new();
-        let old = old.into_iter().flat_map(|spec| {
-            frontends_of(spec).map(|(at, class)| (at, claimant(spec, class, name)))
-        });
-        for key in old {
-            frontends.insert(key.0);
-            if !claims.contains_key(&key) {
-                self.claims.set(key.0, key.1, None);
+        change: &mut Change,
+        moving: &HashSet<(Tracked, Claimant)>,
+        place: usize,
+        old: Option<&ServicePort>,
+        new: Option<&mut ServicePort>,
+    ) {
+        let name = &change.name;
+        let claims = new.iter().flat_map(|port| port.claims(name));
+        let claims = claims.filter(|(at, claimant)| !self.reserved.has(at, claimant.class));
+        let claims: BTreeSet<(Tracked, Claimant)> = claims.collect();
+        let had = old.into_iter().flat_map(|port| port.claims(name));
+        let had = had.filter(|claim| self.claims.get(claim) == Some(place));
+        let had: Vec<_> = had.filter(|claim| !claims.contains(claim)).collect();
+        let mut held = Vec::new();
+        for (at, claimant) in had {
+            change.frontends.insert(at);
+            let claim = (at, claimant);
+            if moving.contains(&claim) {
+                held.push(claim);
+            } else {
+                self.claims.set(claim.0, claim.1, None);
             }
         }
-        for ((frontend, claimant), port) in claims {
-            frontends.insert(frontend);
-            self.claims.set(frontend, claimant, Some(port));
+        if let Some(new) = new {
+            new.held = held.into();
         }
-        frontends
+        for (at, claimant) in claims {
+            change.frontends.insert(at);
+            self.claims.set(at, claimant, Some(place));
+        }
+    }
+
+    /// The claims of a Service, of which its ports may have some that others are to have, since
+    /// it says something else now. None if it does not.
+    fn moving(
+        &self,
+        name: &Arc<ServiceName>,
+        service: &Service,
+        spec: Option<&Arc<Spec>>,
+    ) -> HashSet<(Tracked, Claimant)> {
+        let is_other = |spec: &&Arc<Spec>| {
+            let mut ports = service.ports.iter().flatten();
+            ports.any(|port| !Arc::ptr_eq(&port.spec, spec) || !port.held.is_empty())
+        };
+        let spec = spec.filter(is_other).into_iter();
+        let claims = spec.flat_map(|spec| {
+            frontends_of(spec).map(|(at, class)| (at, claimant(spec, class, name)))
+        });
+        claims
+            .filter(|(at, claimant)| !self.reserved.has(at, claimant.class))
+            .collect()
     }
 
     fn set_checks(
@@ -278,21 +412,18 @@ impl Model {
         touched
     }
 
-    /// A Service, if it is served.
-    pub fn served(&self, name: &ServiceName) -> Option<&Service> {
-        let service = self.services.get(name);
-        service.filter(|service| !service.spec.not_ours)
+    /// A port of a Service, by its place.
+    pub fn port(&self, name: &ServiceName, place: usize) -> Option<&ServicePort> {
+        self.services.get(name)?.ports.get(place)?.as_ref()
     }
 
     /// What is decided of a frontend, if a Service has it.
     pub fn frontend(&self, at: Tracked) -> Option<Served<'_>> {
         let (claimant, place) = self.claims.first(at)?;
-        let service = self.services.get(&claimant.service)?;
         Some(Served {
             claimant,
-            service,
             place,
-            port: service.ports.get(place)?,
+            port: self.port(&claimant.service, place)?,
         })
     }
 
@@ -302,7 +433,7 @@ impl Model {
         let (_, name) = checks.find(|(of, _)| *of == port)?;
         Some(HealthCheck {
             service: ServiceName::clone(name),
-            local_endpoints: self.services.get(name)?.local_endpoints,
+            local_endpoints: self.services.get(name)?.local_endpoints(),
         })
     }
 
@@ -331,23 +462,12 @@ impl Model {
     }
 }
 
-/// What a Service says, if it is served (true), or if another proxy serves it.
-fn spec_of(service: &Option<Service>, is_served: bool) -> Option<&Spec> {
-    let spec = service.as_ref().map(|service| &*service.spec);
-    spec.filter(|spec| spec.not_ours != is_served)
-}
-
 fn cluster_ips_of(spec: Option<&Spec>) -> &[IpAddr] {
     spec.map_or(&[], |spec| &spec.cluster_ips)
 }
 
 fn balancers_of(spec: Option<&Spec>) -> &[IpAddr] {
     spec.map_or(&[], |spec| &spec.load_balancer_ips)
-}
-
-fn tcp_endpoints_of(service: &Option<Service>) -> &[Endpoint] {
-    let service = service.as_ref();
-    service.map_or(&[], |service| &service.tcp_endpoints)
 }
 
 /// The frontends of UDP of a Service.

@@ -1,7 +1,7 @@
 //! What is known of Services: each with its EndpointSlices, and which of them have
 //! changed.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use tweed_component::watched::{Change, Watched};
@@ -11,7 +11,7 @@ use tweed_core::object::{Event, Object, ObjectKey};
 
 use super::options::Options;
 use super::slice::Slice;
-use super::spec::Spec;
+use super::spec::{Port, Spec};
 use super::value::ServiceName;
 
 /// A Service and its slices, which may be there before it and after it.
@@ -28,6 +28,26 @@ impl Known {
     pub fn slices(&self) -> impl Iterator<Item = &Slice> {
         self.slices.iter().map(|(_, slice)| slice)
     }
+
+    /// Where a slice is in their order, or belongs.
+    fn place(&self, name: &str) -> Result<usize, usize> {
+        let by_name = |(one, _): &(Box<str>, Slice)| (**one).cmp(name);
+        self.slices.binary_search_by(by_name)
+    }
+
+    /// How many endpoints its slices have.
+    pub fn size(&self) -> usize {
+        self.slices().map(|slice| slice.endpoints.len()).sum()
+    }
+}
+
+/// What may differ of a Service from when that was last asked.
+#[derive(Debug)]
+pub enum Touched {
+    /// Anything.
+    Whole,
+    /// The endpoints of these ports, each the first of its name and protocol.
+    Ports(BTreeSet<usize>),
 }
 
 /// All Services and slices.
@@ -41,7 +61,7 @@ pub struct Registry {
     owners: HashMap<ObjectKey, Arc<ServiceName>>,
     services: Watched<Arc<ServiceName>, Arc<Spec>>,
     slices: Watched<ObjectKey, (Arc<ServiceName>, Slice)>,
-    touched: BTreeSet<Arc<ServiceName>>,
+    touched: BTreeMap<Arc<ServiceName>, Touched>,
 }
 
 fn name(key: ObjectKey) -> Arc<ServiceName> {
@@ -61,7 +81,7 @@ impl Registry {
             owners: HashMap::new(),
             services: Watched::default(),
             slices: Watched::default(),
-            touched: BTreeSet::new(),
+            touched: BTreeMap::new(),
         }
     }
 
@@ -142,20 +162,24 @@ impl Registry {
     }
 
     /// The Services that may differ from when this was last asked.
-    pub fn take_touched(&mut self) -> BTreeSet<Arc<ServiceName>> {
+    pub fn take_touched(&mut self) -> BTreeMap<Arc<ServiceName>, Touched> {
         std::mem::take(&mut self.touched)
     }
 
     /// Something has changed that may concern every Service.
     pub fn touch_all(&mut self) {
-        self.touched.extend(self.known.keys().cloned());
+        let names = self.known.keys().cloned();
+        self.touched
+            .extend(names.map(|name| (name, Touched::Whole)));
     }
 
     /// Something has changed that concerns these Services.
     pub fn touch_where(&mut self, concerns: impl Fn(&Spec) -> bool) {
         let concerned = self.services().filter(|(_, spec)| concerns(spec));
         let names: Vec<_> = concerned.map(|(name, _)| name.clone()).collect();
-        self.touched.extend(names);
+        let names = names.into_iter();
+        self.touched
+            .extend(names.map(|name| (name, Touched::Whole)));
     }
 
     fn set_service(&mut self, name: Arc<ServiceName>, spec: Option<Arc<Spec>>) -> bool {
@@ -165,22 +189,11 @@ impl Registry {
         }
         self.with_frontends += usize::from(spec.is_some());
         self.with_frontends -= usize::from(known.is_some());
-        let entry = self.entry(name);
-        entry.1.spec = spec;
-        let name = entry.0;
+        let (name, known) = entry(&mut self.known, name);
+        known.spec = spec;
         self.forget_if_empty(&name);
-        self.touched.insert(name);
+        self.touched.insert(name, Touched::Whole);
         true
-    }
-
-    /// A Service, made if it is not known, with its shared name.
-    fn entry(&mut self, name: Arc<ServiceName>) -> (Arc<ServiceName>, &mut Known) {
-        let shared = self
-            .known
-            .get_key_value(&name)
-            .map(|(name, _)| name.clone());
-        let name = shared.unwrap_or(name);
-        (name.clone(), self.known.entry(name).or_default())
     }
 
     fn forget_if_empty(&mut self, name: &ServiceName) {
@@ -195,31 +208,64 @@ impl Registry {
         let same =
             |owner: &&Arc<ServiceName>| slice.as_ref().is_some_and(|(name, _)| name == *owner);
         if let Some(owner) = self.owners.get(&key).filter(|owner| !same(owner)).cloned() {
-            if let Some(known) = self.known.get_mut(&owner) {
-                known.slices.retain(|(name, _)| **name != *key.name);
+            if let Some(known) = self.known.get_mut(&owner)
+                && let Ok(index) = known.place(&key.name)
+            {
+                let (_, old) = known.slices.remove(index);
+                touch(&mut self.touched, &owner, known.spec.as_deref(), &old);
             }
             self.owners.remove(&key);
             self.forget_if_empty(&owner);
-            self.touched.insert(owner);
             changed = true;
         }
         let Some((owner, slice)) = slice else {
             return changed;
         };
-        let (owner, known) = self.entry(owner);
-        match known
-            .slices
-            .binary_search_by(|(name, _)| (**name).cmp(&key.name))
-        {
-            Ok(index) if known.slices[index].1 == slice => return changed,
-            Ok(index) => known.slices[index].1 = slice,
-            Err(index) => known
-                .slices
-                .insert(index, (key.name.as_str().into(), slice)),
+        let (owner, known) = entry(&mut self.known, owner);
+        let place = known.place(&key.name);
+        let old = place.ok().map(|index| &known.slices[index].1);
+        if old == Some(&slice) {
+            return changed;
         }
-        self.owners.insert(key, owner.clone());
-        self.touched.insert(owner);
+        for one in old.into_iter().chain([&slice]) {
+            touch(&mut self.touched, &owner, known.spec.as_deref(), one);
+        }
+        match place {
+            Ok(index) => known.slices[index].1 = slice,
+            Err(index) => (known.slices).insert(index, (key.name.as_str().into(), slice)),
+        }
+        self.owners.insert(key, owner);
         true
+    }
+}
+
+/// A Service, made if it is not known, with its shared name.
+fn entry(
+    known: &mut BTreeMap<Arc<ServiceName>, Known>,
+    name: Arc<ServiceName>,
+) -> (Arc<ServiceName>, &mut Known) {
+    let shared = known.get_key_value(&name).map(|(name, _)| name.clone());
+    let name = shared.unwrap_or(name);
+    (name.clone(), known.entry(name).or_default())
+}
+
+/// Notes that the endpoints have changed of the ports that a slice of a Service has.
+fn touch(
+    touched: &mut BTreeMap<Arc<ServiceName>, Touched>,
+    name: &Arc<ServiceName>,
+    spec: Option<&Spec>,
+    slice: &Slice,
+) {
+    let Some(spec) = spec else { return };
+    let names = slice.ports.iter().map(|port| (&*port.name, port.protocol));
+    let names: HashSet<_> = names.collect();
+    let has = |port: &Port| names.contains(&(&*port.name, port.protocol));
+    let first = spec.groups();
+    let first = first.filter(|index| spec.ports.get(*index).is_some_and(has));
+    match touched.get_mut(name) {
+        Some(Touched::Whole) => {}
+        Some(Touched::Ports(ports)) => ports.extend(first),
+        None => drop(touched.insert(name.clone(), Touched::Ports(first.collect()))),
     }
 }
 

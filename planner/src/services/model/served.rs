@@ -1,7 +1,7 @@
 //! What is decided of a frontend.
 
 use super::claims::{Claimant, Class};
-use super::service::{Service, ServicePort, To};
+use super::service::{ServicePort, To};
 use super::spec::Sources;
 use super::value::Masquerade;
 
@@ -10,8 +10,6 @@ use super::value::Masquerade;
 pub struct Served<'a> {
     /// Who has it, and as what.
     pub claimant: &'a Claimant,
-    /// That Service.
-    pub service: &'a Service,
     /// Where in [`Service::ports`] the port is that it leads to.
     pub place: usize,
     /// That port.
@@ -31,7 +29,7 @@ impl<'a> Served<'a> {
     /// Which flows are masqueraded, if that is not as for cluster IPs.
     pub fn masquerade(&self) -> Option<Masquerade> {
         let is_external = self.claimant.class != Class::ClusterIp;
-        is_external.then_some(match self.service.spec.external_local {
+        is_external.then_some(match self.port.spec.external_local {
             true => Masquerade::OwnNode,
             false => Masquerade::All,
         })
@@ -41,10 +39,7 @@ impl<'a> Served<'a> {
     pub fn sources(&self) -> Option<&'a Sources> {
         match self.claimant.class {
             Class::ClusterIp | Class::NodePort => None,
-            Class::LoadBalancer | Class::ExternalIp => {
-                let mut limits = self.service.spec.limits.iter();
-                limits.find(|(family, _)| *family == self.port.family)
-            }
+            Class::LoadBalancer | Class::ExternalIp => self.port.sources(),
         }
     }
 }

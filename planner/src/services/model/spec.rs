@@ -3,7 +3,7 @@
 //! The API server lets no text through that is no address, so one is left out. A source
 //! range that cannot be read lets nobody pass: left out it would open what it closes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use tweed_core::family::Family;
@@ -76,6 +76,14 @@ pub struct Port {
     pub port: u16,
     /// Its node port; 0 if it has none.
     pub node_port: u16,
+    /// Whether no port before it has its number, and whether none has its node port: of two, which
+    /// no API server lets through, the first one counts.
+    pub is_first: (bool, bool),
+    /// Where the next port of its name and protocol is. The first one of a name has the groups of
+    /// all of them: slices do not tell them apart.
+    pub next: Option<u32>,
+    /// Whether it is the first one of its name and protocol.
+    pub is_group: bool,
 }
 
 /// An address; one of IPv4 that is written as one of IPv6 is of IPv4.
@@ -150,14 +158,16 @@ impl Spec {
         FAMILIES.into_iter().filter(has)
     }
 
-    /// Of each port the index of the first one with the same name and protocol, which has
-    /// the groups of both: slices do not tell them apart.
-    pub fn first_of_each_name(&self) -> Vec<usize> {
-        let mut first = HashMap::new();
+    /// Where its ports are that have groups: the first one of each name and protocol.
+    pub fn groups(&self) -> impl Iterator<Item = usize> {
         let ports = self.ports.iter().enumerate();
-        let ports =
-            ports.map(|(index, port)| *first.entry((&*port.name, port.protocol)).or_insert(index));
-        ports.collect()
+        ports.filter_map(|(index, port)| port.is_group.then_some(index))
+    }
+
+    /// The ports that have the groups of the one at `index`, which is the first of them.
+    pub fn of_group(&self, index: usize) -> impl Iterator<Item = &Port> {
+        let next = |port: &&Port| self.ports.get(usize::try_from(port.next?).ok()?);
+        std::iter::successors(self.ports.get(index), next)
     }
 
     /// Its first family.
@@ -182,15 +192,32 @@ impl Spec {
 }
 
 fn ports(service: &Service) -> Box<[Port]> {
-    let ports = service.ports.iter().filter_map(|port| {
-        Some(Port {
-            protocol: protocol_number(&port.protocol)?,
+    let (mut numbers, mut node_ports) = (HashSet::new(), HashSet::new());
+    let mut last_of_name: HashMap<(&str, u8), usize> = HashMap::new();
+    let mut ports: Vec<Port> = Vec::with_capacity(service.ports.len());
+    for port in &service.ports {
+        let Some(protocol) = protocol_number(&port.protocol) else {
+            continue;
+        };
+        let index = ports.len();
+        let before = last_of_name.insert((port.name.as_str(), protocol), index);
+        if let Some(before) = before.and_then(|before| ports.get_mut(before)) {
+            before.next = u32::try_from(index).ok();
+        }
+        ports.push(Port {
+            protocol,
             name: port.name.as_str().into(),
             port: port.port,
             node_port: port.node_port,
-        })
-    });
-    ports.collect()
+            is_first: (
+                numbers.insert((protocol, port.port)),
+                node_ports.insert((protocol, port.node_port)),
+            ),
+            next: None,
+            is_group: before.is_none(),
+        });
+    }
+    ports.into()
 }
 
 /// The sources that may pass in a family. `None` is no limit: no range is of the family,

@@ -23,14 +23,13 @@ use tweed_component::Step;
 
 use super::model::choice::Choice;
 use super::model::served::Served;
-use super::model::service::Service;
-use super::model::spec::Spec;
+use super::model::service::ServicePort;
 use super::model::value::{ServiceName, Tracked};
-use super::model::{Change, Model};
+use super::model::{Change, Model, PortChange};
 use crate::tables::{put, replace};
 use desired::{Delta, Desired};
 use limits::Limits;
-use ports::{OldPorts, PlannedPort, Ports};
+use ports::{PlannedPort, Ports};
 
 pub use known_numbers::KnownNumbers;
 pub use known_slots::KnownSlots;
@@ -50,8 +49,10 @@ pub struct Table {
     /// The numbers and groups of all Service ports.
     pub ports: Ports,
     limits: Limits,
-    /// The ports of each Service, in the order of [`Service::ports`].
-    planned: BTreeMap<Arc<ServiceName>, Vec<PlannedPort>>,
+    /// The ports of each Service, at the places of [`Service::ports`].
+    ///
+    /// [`Service::ports`]: super::model::service::Service::ports
+    planned: BTreeMap<Arc<ServiceName>, Vec<Option<PlannedPort>>>,
     /// Services with more endpoints than a group can have: how many are used.
     pub too_many: BTreeMap<Arc<ServiceName>, usize>,
     /// Services whose affinity has another timeout than they say: the two, in seconds.
@@ -112,17 +113,35 @@ impl Table {
 
     /// A Service has changed.
     pub fn update(&mut self, model: &Model, change: Change) {
-        let new = model.served(&change.name);
-        let old = change.old.as_deref();
-        self.plan_ports(&change.name, old, new, change.backends);
-        for sources in new.into_iter().flat_map(|new| &new.spec.limits) {
-            let is_open = model.surroundings.is_among(sources);
-            self.limits.acquire(&mut self.tables, sources, is_open);
+        let mut old_limits = Vec::new();
+        let mut ports = self.planned.remove(&change.name).unwrap_or_default();
+        for PortChange {
+            place,
+            old,
+            backends,
+        } in change.ports
+        {
+            old_limits.extend(old.as_ref().and_then(|old| old.sources()).cloned());
+            if place >= ports.len() {
+                ports.reserve_exact(place + 1 - ports.len());
+                ports.resize_with(place + 1, || None);
+            }
+            let planned = ports[place].take();
+            let new = model.port(&change.name, place).zip(backends);
+            if let Some(sources) = new.as_ref().and_then(|(new, _)| new.sources()) {
+                let is_open = model.surroundings.is_among(sources);
+                self.limits.acquire(&mut self.tables, sources, is_open);
+            }
+            ports[place] = self.plan_port(planned, new);
+        }
+        self.note(model, &change.name, &ports);
+        if ports.iter().any(Option::is_some) {
+            self.planned.insert(change.name, ports);
         }
         for at in change.frontends {
             self.write(at, model.frontend(at));
         }
-        for sources in old.into_iter().flat_map(|old| &old.limits) {
+        for sources in &old_limits {
             self.limits.release(&mut self.tables, sources);
         }
         let tables = &mut self.tables;
@@ -149,45 +168,36 @@ impl Table {
         }
     }
 
-    /// Plans the ports of a Service, and removes those that it has no more.
-    fn plan_ports(
+    /// Plans a port that has these endpoints, or removes it. It gets other numbers if those that
+    /// it has do not fit.
+    fn plan_port(
         &mut self,
-        name: &Arc<ServiceName>,
-        old: Option<&Spec>,
-        new: Option<&Service>,
-        backends: Vec<Choice>,
-    ) {
-        self.too_many.remove(name);
-        self.other_timeouts.remove(name);
-        let old_ports = self.planned.remove(name).unwrap_or_default();
-        let Some(Service { spec, ports, .. }) = new else {
-            for port in old_ports {
-                self.ports.close(&mut self.tables, port);
-            }
-            return;
-        };
-        let mut old_ports = OldPorts::of(old, old_ports);
-        let mut planned = Vec::with_capacity(ports.len());
-        for (port, backends) in ports.iter().zip(backends) {
-            let kept = old_ports.take(spec, port);
-            let mut one = kept.unwrap_or_else(|| self.ports.open(spec, port));
-            one.index = port.index;
-            let used = (self.ports).plan(&mut self.tables, &mut one, spec, backends);
-            if let Some(used) = used {
-                let least = self.too_many.entry(name.clone()).or_insert(used);
-                *least = used.min(*least);
-            }
-            planned.push(one);
+        mut old: Option<PlannedPort>,
+        new: Option<(&ServicePort, Choice)>,
+    ) -> Option<PlannedPort> {
+        let fits =
+            |port: &mut PlannedPort| new.as_ref().is_some_and(|(new, _)| port.fits(&new.spec));
+        let kept = old.take_if(fits);
+        if let Some(old) = old {
+            self.ports.close(&mut self.tables, old);
         }
-        for port in old_ports.rest() {
-            self.ports.close(&mut self.tables, port);
-        }
-        let given = planned.iter().filter_map(|port| port.timeout).max();
-        let timeouts = spec.affinity.zip(given);
-        if let Some(timeouts) = timeouts.filter(|(wanted, given)| wanted != given) {
-            self.other_timeouts.insert(name.clone(), timeouts);
-        }
-        self.planned.insert(name.clone(), planned);
+        let (new, backends) = new?;
+        let mut port = kept.unwrap_or_else(|| self.ports.open(new));
+        (self.ports).plan(&mut self.tables, &mut port, &new.spec, backends);
+        Some(port)
+    }
+
+    /// Writes down what of a Service cannot be as it says.
+    fn note(&mut self, model: &Model, name: &Arc<ServiceName>, ports: &[Option<PlannedPort>]) {
+        let used = ports.iter().flatten().filter_map(|port| port.used).min();
+        let ports = ports.iter().enumerate();
+        let timeouts = ports.filter_map(|(place, port)| {
+            let wanted = model.port(name, place)?.spec.affinity?;
+            Some((wanted, port.as_ref()?.timeout?))
+        });
+        let timeouts = timeouts.max().filter(|(wanted, given)| wanted != given);
+        set(&mut self.too_many, name, used);
+        set(&mut self.other_timeouts, name, timeouts);
     }
 
     /// Makes the tables hold what a frontend is, or nothing.
@@ -195,7 +205,7 @@ impl Table {
         let target = |is_outside| {
             let served = served?;
             let ports = self.planned.get(&served.claimant.service)?;
-            let port = ports.get(served.place)?;
+            let port = ports.get(served.place)?.as_ref()?;
             Some(port.target(&self.tables, served.to(is_outside)))
         };
         let (near, outside) = (target(false), target(true));
@@ -218,5 +228,13 @@ impl Table {
                 put!(tables, node_ports.masquerade, key, masquerade);
             }
         }
+    }
+}
+
+/// Keeps a value of a Service, or none.
+fn set<V>(values: &mut BTreeMap<Arc<ServiceName>, V>, name: &Arc<ServiceName>, value: Option<V>) {
+    match value {
+        Some(value) => drop(values.insert(name.clone(), value)),
+        None => drop(values.remove(name)),
     }
 }

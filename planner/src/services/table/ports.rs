@@ -3,8 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tweed_core::family::Family;
-
 use super::super::model::choice::{Choice, is_used};
 use super::super::model::frontends::frontends;
 use super::super::model::service::{ServicePort, To};
@@ -23,10 +21,6 @@ use crate::tables::put;
 /// A Service port in one family that has been planned.
 #[derive(Debug)]
 pub struct PlannedPort {
-    /// The family.
-    pub family: Family,
-    /// Where the port is in [`Spec::ports`].
-    pub index: usize,
     /// The number of its first group; none if there was none left.
     base: Option<Number>,
     /// The numbers of its endpoints, if it has affinity.
@@ -35,12 +29,19 @@ pub struct PlannedPort {
     known: BTreeMap<Endpoint, Number>,
     /// The timeout in seconds, if it has affinity.
     pub timeout: Option<u32>,
+    /// How many of its endpoints are used, if not all are.
+    pub used: Option<usize>,
 }
 
 impl PlannedPort {
     /// Whether its numbers are those of a port with affinity.
-    pub fn has_affinity(&self) -> bool {
+    fn has_affinity(&self) -> bool {
         self.base.is_some_and(|base| base >= FIRST_AFFINITY)
+    }
+
+    /// Whether its numbers are those of a port of such a Service.
+    pub fn fits(&self, spec: &Spec) -> bool {
+        self.base.is_some() && self.has_affinity() == spec.affinity.is_some()
     }
 
     /// Where a frontend leads to by this port. One without a number sends nothing on.
@@ -58,46 +59,6 @@ impl PlannedPort {
             (Some(_), Some(_)) => Target::Affinity(group),
             (Some(shape), None) => Target::Group(group, *shape),
         }
-    }
-}
-
-/// The ports of a Service in its last plan, which a new one takes over or closes.
-pub struct OldPorts<'a> {
-    /// By family, name and protocol, of which each has one.
-    named: BTreeMap<(Family, &'a str, u8), PlannedPort>,
-    /// Those that nothing can take over.
-    unnamed: Vec<PlannedPort>,
-}
-
-impl<'a> OldPorts<'a> {
-    /// The ports that were planned of this Service.
-    pub fn of(spec: Option<&'a Spec>, ports: Vec<PlannedPort>) -> Self {
-        let (mut named, mut unnamed) = (BTreeMap::new(), Vec::new());
-        for planned in ports {
-            match spec.and_then(|spec| spec.ports.get(planned.index)) {
-                Some(port) => {
-                    let key = (planned.family, &*port.name, port.protocol);
-                    unnamed.extend(named.insert(key, planned));
-                }
-                None => unnamed.push(planned),
-            }
-        }
-        Self { named, unnamed }
-    }
-
-    /// The port of the same family, name and protocol, if its numbers are those of a port
-    /// with affinity, or without, as the new one's.
-    pub fn take(&mut self, spec: &'a Spec, port: &ServicePort) -> Option<PlannedPort> {
-        let of = spec.ports.get(port.index)?;
-        let key = (port.family, &*of.name, of.protocol);
-        let known = self.named.get(&key)?;
-        let is_kept = known.base.is_some() && known.has_affinity() == spec.affinity.is_some();
-        is_kept.then(|| self.named.remove(&key))?
-    }
-
-    /// Those that were not taken over.
-    pub fn rest(self) -> impl Iterator<Item = PlannedPort> {
-        self.named.into_values().chain(self.unnamed)
     }
 }
 
@@ -168,7 +129,8 @@ impl Ports {
     /// A port that has no endpoints yet. One that should have affinity goes without when
     /// all blocks are in use, and one without affinity stays without endpoints when all
     /// other numbers are.
-    pub fn open(&mut self, spec: &Spec, port: &ServicePort) -> PlannedPort {
+    pub fn open(&mut self, port: &ServicePort) -> PlannedPort {
+        let spec = &port.spec;
         let affinity = spec.affinity.is_some();
         let known = self.take_known(spec, port, affinity);
         let block = || self.blocks.take_row(AFFINITY_BLOCK, Number::MAX);
@@ -176,12 +138,11 @@ impl Ports {
             .or_else(|| affinity.then(block).flatten())
             .or_else(|| self.plain.take_row(PORT_DISTANCE, FIRST_PART - 1));
         PlannedPort {
-            family: port.family,
-            index: port.index,
             base,
             numbers: BTreeMap::new(),
             known: base.map_or_else(BTreeMap::new, |base| self.known.of_block(base)),
             timeout: None,
+            used: None,
         }
     }
 
@@ -210,17 +171,18 @@ impl Ports {
         }
     }
 
-    /// Makes the groups of a port hold these endpoints. How many of them are used, if not all
-    /// are.
+    /// Makes the groups of a port hold these endpoints.
     pub fn plan(
         &mut self,
         tables: &mut Tables,
         planned: &mut PlannedPort,
         spec: &Spec,
         mut backends: Choice,
-    ) -> Option<usize> {
+    ) {
+        planned.used = None;
         let Some(base) = planned.base else {
-            return Some(0);
+            planned.used = Some(0);
+            return;
         };
         let affinity = spec.affinity.filter(|_| planned.has_affinity());
         let affinity = self.set_timeout(planned, affinity);
@@ -228,12 +190,11 @@ impl Ports {
             Some(_) => ROOM - MAX_ENDPOINTS,
             None => MAX_ENDPOINTS,
         };
-        let mut used = None;
         for (scope, most) in [(Scope::Cluster, MAX_ENDPOINTS), (Scope::Local, most_local)] {
             let endpoints = backends.get_mut(scope);
             if endpoints.len() > most {
                 endpoints.truncate(most);
-                used = Some(most);
+                planned.used = Some(most);
             }
         }
         if affinity.is_some() {
@@ -244,7 +205,6 @@ impl Ports {
             self.fill(tables, planned, group, scope, affinity, endpoints);
         }
         drop_unused(tables, planned, &backends);
-        used
     }
 
     /// Sets the timeout of a port, and returns what there is in its place.

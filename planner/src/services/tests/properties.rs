@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::fixture::planner;
 use super::random::World;
-use super::walk::{applied, check, walk, without_numbers};
+use super::walk::{check, plan_turn, plan_turns, walk, without_numbers};
 use crate::services::{Notice, ServicePlanner, Step};
 use crate::tests::dice::Dice;
 
@@ -30,6 +30,19 @@ fn contested(planner: &ServicePlanner) -> Vec<Notice> {
     notices
 }
 
+/// Holds the plan against that of a planner which knows nothing else.
+fn is_as_a_fresh_plan(world: &World) {
+    let mut fresh = planner(&world.cluster);
+    assert_eq!(fresh.plan(), Step::Full);
+    assert_eq!(world.planner.services(), fresh.services());
+    assert_eq!(world.planner.without_local(), fresh.without_local());
+    assert_eq!(contested(&world.planner), contested(&fresh));
+    assert_eq!(
+        without_numbers(world.planner.desired()),
+        without_numbers(fresh.desired())
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
@@ -48,28 +61,33 @@ proptest! {
         let mut world = World::random(&mut dice);
         world.planner.plan();
         for _ in 0..steps {
-            let old = world.planner.desired().clone();
             for _ in 0..=dice.roll(3) {
                 world.change(&mut dice);
             }
-            match world.planner.plan() {
-                Step::Delta(delta) => {
-                    prop_assert_eq!(&applied(&delta, &old), world.planner.desired());
-                }
-                step => {
-                    prop_assert_eq!(step, Step::Unchanged);
-                    prop_assert_eq!(&old, world.planner.desired());
-                }
-            }
+            plan_turn(&mut world.planner);
+            prop_assert_eq!(world.planner.queued(), 0);
             agrees_with_the_evaluator(&world, &mut dice, 40);
         }
-        let mut fresh = planner(&world.cluster);
-        prop_assert_eq!(fresh.plan(), Step::Full);
-        prop_assert_eq!(world.planner.services(), fresh.services());
-        prop_assert_eq!(contested(&world.planner), contested(&fresh));
-        prop_assert_eq!(
-            without_numbers(world.planner.desired()),
-            without_numbers(fresh.desired())
-        );
+        is_as_a_fresh_plan(&world);
+    }
+
+    /// Objects change while others wait for their turn.
+    #[test]
+    fn turns_lead_to_what_a_fresh_planner_plans(seed in any::<u64>(), steps in 1..25usize) {
+        let mut dice = Dice(seed);
+        let mut world = World::random(&mut dice);
+        world.planner.plan();
+        for _ in 0..steps {
+            world.planner.model.queue.limit = 1 + dice.roll(30);
+            for _ in 0..=dice.roll(3) {
+                world.change(&mut dice);
+            }
+            for _ in 0..=dice.roll(4) {
+                plan_turn(&mut world.planner);
+            }
+        }
+        plan_turns(&mut world.planner);
+        agrees_with_the_evaluator(&world, &mut dice, 40);
+        is_as_a_fresh_plan(&world);
     }
 }

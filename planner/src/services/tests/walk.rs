@@ -6,15 +6,41 @@ use tweed_component::schema::Sets as _;
 use tweed_core::family::Family;
 
 use crate::policy::verdicts::Span;
-use crate::services::ServicePlanner;
 use crate::services::desired::{
     Delta, Desired, Endpoint, Frontend, Frontends, Holds, MAX_SLOTS, Masquerade, NodePort, Number,
     Scope, Target, affinity_key,
 };
 use crate::services::tests::evaluator::{Flow, Verdict};
+use crate::services::{ServicePlanner, Step};
 
 fn within(spans: &BTreeSet<Span>, ip: std::net::IpAddr) -> bool {
     spans.iter().any(|span| span.first <= ip && ip <= span.last)
+}
+
+/// Plans what has its turn, and holds the step to the plan before it. Whether anything changed.
+pub fn plan_turn(planner: &mut ServicePlanner) -> bool {
+    let old = planner.desired().clone();
+    let step = planner.plan();
+    check(planner.desired());
+    match step {
+        Step::Delta(delta) => {
+            assert_eq!(&applied(&delta, &old), planner.desired());
+            true
+        }
+        step => {
+            assert_eq!((step, &old), (Step::Unchanged, planner.desired()));
+            false
+        }
+    }
+}
+
+/// Plans until nothing waits for its turn. Whether anything changed.
+pub fn plan_turns(planner: &mut ServicePlanner) -> bool {
+    let mut changed = plan_turn(planner);
+    while planner.queued() > 0 {
+        changed |= plan_turn(planner);
+    }
+    changed
 }
 
 /// What the rules do with a flow.
