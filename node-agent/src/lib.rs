@@ -11,7 +11,8 @@
 //! metrics, and which [`report`] passes on to Kubernetes. The plugin asks on a socket,
 //! [`agent_socket`], when its pod is judged by the policies ([`enforce`]); [`judgements`] holds who waits.
 //! [`agent`] connects these parts, and [`program`] runs them with the resolved
-//! [`config`]. What others ask for may use [`descriptors`] up to its share.
+//! [`config`]. What others ask for may use [`descriptors`] up to its share, and what is not
+//! needed any more of [`memory`] is given back.
 
 pub mod agent;
 pub mod agent_socket;
@@ -24,6 +25,7 @@ pub mod index;
 pub mod judgements;
 pub mod kept_nodes;
 pub mod logging;
+pub mod memory;
 pub mod other_agent;
 pub mod packet;
 pub mod program;

@@ -17,7 +17,7 @@ use crate::config::{Config, Flags, MetricsAuth, SourceConfig, host_name};
 use crate::serve::{http, metrics::Metrics, process_metrics, review::Reviewer};
 use crate::serve::{status::StatusBoard, tls::Identity, watchdog::Watchdog};
 use crate::sources::{ManifestFile, Sources};
-use crate::{descriptors, logging, report::Recorder, tasks::Tasks};
+use crate::{descriptors, logging, memory, report::Recorder, tasks::Tasks};
 
 /// How long to wait for an agent that is about to end: an upgrade may start the
 /// new one before the old one has ended.
@@ -142,6 +142,8 @@ async fn run_over(
         tasks.spawn("the HTTP server", server);
         let noticing = notice_loop(Arc::clone(&board), stop.clone());
         tasks.spawn("the task that notices a loop that has stopped", noticing);
+        let giving_back = memory::give_back(stop.clone());
+        tasks.spawn("the task that gives memory back", giving_back);
         match Watchdog::asked_for(|name| std::env::var_os(name), std::process::id()) {
             Ok(None) => {}
             Ok(Some(watchdog)) => {

@@ -1,0 +1,68 @@
+//! Memory that is free is given back to the node.
+//!
+//! The allocator keeps what is freed between things that stay: after thousands of policies or
+//! pods have gone that may be most of what the agent has.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+/// Time between two times that free memory is given back.
+const PERIOD: Duration = Duration::from_secs(30);
+
+/// Gives free memory back periodically, until `stop`.
+pub async fn give_back(stop: CancellationToken) {
+    let mut times = tokio::time::interval(PERIOD);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = times.tick() => {}
+        }
+        // With much of it that takes milliseconds.
+        let _ = tokio::task::spawn_blocking(trim).await;
+    }
+}
+
+/// Gives back every free page of the heap.
+#[cfg(target_env = "gnu")]
+fn trim() {
+    #[expect(
+        unsafe_code,
+        reason = "there is no safe wrapper; it only looks at free memory"
+    )]
+    // SAFETY: malloc_trim(3) may be called at any time and from any thread.
+    unsafe {
+        nix::libc::malloc_trim(0);
+    }
+}
+
+/// Other allocators do so by themselves.
+#[cfg(not(target_env = "gnu"))]
+fn trim() {}
+
+#[cfg(all(test, target_env = "gnu"))]
+mod tests {
+    use super::*;
+
+    /// Resident memory in bytes.
+    fn resident() -> usize {
+        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
+        pages * 4096
+    }
+
+    #[test]
+    fn memory_between_things_that_stay_is_given_back() {
+        const SIZE: usize = 64 << 20;
+        let mut all: Vec<Option<Box<[u8; 1024]>>> = Vec::new();
+        all.resize_with(SIZE / 1024, || Some(Box::new([1; 1024])));
+        for at in (0..all.len()).filter(|at| at % 64 != 0) {
+            all[at] = None;
+        }
+        let before = resident();
+        trim();
+        let after = resident();
+        assert!(after + SIZE / 2 < before, "{before} {after}");
+        drop(all);
+    }
+}
