@@ -1,6 +1,6 @@
 //! The identities of addresses and networks.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -13,14 +13,18 @@ use super::end_addresses::EndAddresses;
 use super::identities::{Content, Move};
 use super::index::Index;
 use super::labels::Kind;
-use super::peer_sets::{Networks, selects_kind};
+use super::peer_sets::Networks;
 use super::rules::Atom;
+use super::selection;
 use super::verdicts::{Changing, Number, Span, Verdicts, network_at};
 use crate::addresses::{self, FAMILIES};
 use crate::tables::put;
 
 /// The lists of peers that are new or gone.
 type Changed = BTreeMap<Number, Arc<BTreeSet<Atom>>>;
+
+/// The number of kinds from which on they are looked up together, not one by one.
+const MANY: usize = 64;
 
 /// What has changed in identities.
 #[derive(Debug, Default)]
@@ -50,6 +54,11 @@ impl Model {
         first: bool,
     ) -> Identified {
         let changed = self.peer_sets.take_changed();
+        if first {
+            self.pending.addresses.extend(index.pods.addresses());
+            self.pending.addresses.extend(index.nodes.addresses());
+            self.pending.addresses.extend(self.locals.keys());
+        }
         self.refresh_kinds(index, &changed);
         if changed
             .values()
@@ -62,11 +71,6 @@ impl Model {
         let before = networks.then(|| verdicts.desired.networks.clone());
         if networks {
             self.cut_networks(index);
-        }
-        if first {
-            self.pending.addresses.extend(index.pods.addresses());
-            self.pending.addresses.extend(index.nodes.addresses());
-            self.pending.addresses.extend(self.locals.keys());
         }
         let (places, moves) = self.moves(index, verdicts.desired, networks);
         let (numbers, touched) = self.identities.apply(&moves);
@@ -94,77 +98,82 @@ impl Model {
     /// Brings up to date which lists of peers pods of each kind are in, and notes the
     /// addresses of those for which they differ.
     fn refresh_kinds(&mut self, index: &Index, changed: &Changed) {
-        match self.pending.namespaces.take() {
-            None => self.refresh_those(index, |_| true),
-            Some(namespaces) => {
-                self.refresh_those(index, |kind| namespaces.contains(&*kind.namespace));
-                let mut atoms = changed.values().flat_map(|atoms| atoms.iter());
-                if atoms.any(|atom| matches!(atom, Atom::Pods(..))) {
-                    self.add_sets(index, changed);
-                }
-            }
+        let namespaces = self.pending.namespaces.take();
+        let is_moved = |kind: &&Arc<Kind>| {
+            let all = namespaces.as_ref();
+            all.is_none_or(|all| all.contains(&*kind.namespace))
+        };
+        let mut looked_up: Vec<Arc<Kind>> =
+            self.kind_sets.keys().filter(is_moved).cloned().collect();
+        let mut atoms = changed.values().flat_map(|atoms| atoms.iter());
+        if atoms.any(Atom::is_by_labels) {
+            self.add_sets(index, changed, &looked_up);
+        }
+        // Where many pods come at once their kinds are looked up together.
+        if self.pending.addresses.len() >= MANY {
+            let new = index.pods.kinds();
+            let new = new.filter(|kind| !self.kind_sets.contains_key(*kind));
+            looked_up.extend(new.cloned());
+        }
+        for (kind, sets) in self.sets_of(index, looked_up) {
+            self.set_kind(index, kind, sets);
         }
         if self.kind_sets.len() > 1024 + 2 * index.pods.kinds().len() {
             // One reference is the index's interner's, one is this map's.
             self.kind_sets.retain(|kind, _| Arc::strong_count(kind) > 2);
+            self.kind_sets.shrink_to(2 * self.kind_sets.len());
         }
     }
 
-    /// Looks up all lists of peers for these kinds.
-    fn refresh_those(&mut self, index: &Index, those: impl Fn(&Kind) -> bool) {
-        let known = self.kind_sets.keys().filter(|kind| those(kind));
-        let kinds: Vec<Arc<Kind>> = known.cloned().collect();
-        for kind in kinds {
-            self.refresh(index, &kind);
-        }
+    /// Looks up all lists of peers for kinds: for many of them together.
+    fn sets_of(&self, index: &Index, kinds: Vec<Arc<Kind>>) -> Vec<(Arc<Kind>, Arc<[Number]>)> {
+        let labels = labels_of(index, &kinds);
+        let found: Vec<Arc<[Number]>> = if kinds.len() < MANY {
+            let each = kinds.iter().filter_map(|kind| {
+                let found = self.peer_sets.of_kind(kind, labels.get(&kind.namespace)?);
+                Some(found.into_iter().collect())
+            });
+            each.collect()
+        } else {
+            let found = selection::lists_of(&kinds, &labels, self.peer_sets.iter());
+            found.into_iter().map(Arc::from).collect()
+        };
+        kinds.into_iter().zip(found).collect()
     }
 
-    /// Looks up all lists of peers for one kind.
-    fn refresh(&mut self, index: &Index, kind: &Arc<Kind>) {
-        let labels = index.labels_of(&kind.namespace);
-        let sets: Arc<[Number]> = self.peer_sets.of_kind(kind, &labels).into_iter().collect();
-        if self.kind_sets.get(kind) != Some(&sets) {
-            self.kind_sets.insert(kind.clone(), sets);
-            self.touch_kind(index, kind);
+    /// Sets which lists of peers pods of a kind are in.
+    fn set_kind(&mut self, index: &Index, kind: Arc<Kind>, sets: Arc<[Number]>) {
+        if self.kind_sets.get(&kind) == Some(&sets) {
+            return;
         }
-    }
-
-    fn touch_kind(&mut self, index: &Index, kind: &Arc<Kind>) {
-        self.pending.addresses.extend(index.pods.addresses_of(kind));
-        let local = self
-            .locals
-            .iter()
-            .filter(|(_, local)| local.peer() == Some(kind));
         self.pending
             .addresses
-            .extend(local.map(|(address, _)| *address));
+            .extend(index.pods.addresses_of(&kind));
+        let local = { self.locals.iter() }.filter(|(_, local)| local.peer() == Some(&kind));
+        let local = local.map(|(address, _)| *address);
+        self.pending.addresses.extend(local);
+        self.kind_sets.insert(kind, sets);
     }
 
-    /// Enters the new lists of peers into the known kinds, and removes those that are
-    /// gone.
-    fn add_sets(&mut self, index: &Index, changed: &Changed) {
-        let mut labels: HashMap<Arc<str>, Labels> = HashMap::new();
-        let mut differ = Vec::new();
-        for (kind, sets) in &mut self.kind_sets {
-            let namespace = labels
-                .entry(kind.namespace.clone())
-                .or_insert_with(|| index.labels_of(&kind.namespace));
-            let mut is: BTreeSet<Number> = sets.iter().copied().collect();
-            for (id, atoms) in changed {
-                let selected = || atoms.iter().any(|atom| selects_kind(atom, kind, namespace));
-                if self.peer_sets.has(*id) && selected() {
-                    is.insert(*id);
-                } else {
-                    is.remove(id);
-                }
+    /// Enters the new lists of peers into the known kinds but `others`, and removes those that
+    /// are gone.
+    fn add_sets(&mut self, index: &Index, changed: &Changed, others: &[Arc<Kind>]) {
+        let others: HashSet<&Arc<Kind>> = others.iter().collect();
+        let kinds = self.kind_sets.keys().filter(|kind| !others.contains(kind));
+        let kinds: Vec<Arc<Kind>> = kinds.cloned().collect();
+        let new = changed.iter().map(|(id, atoms)| (*id, &**atoms));
+        let new = new.filter(|(id, _)| self.peer_sets.has(*id));
+        let found = selection::lists_of(&kinds, &labels_of(index, &kinds), new);
+        for (kind, found) in kinds.into_iter().zip(found) {
+            let known = self.kind_sets.get(&kind).cloned().unwrap_or_default();
+            let stay = known.iter().filter(|id| !changed.contains_key(id));
+            let mut sets: Vec<Number> = stay.copied().collect();
+            if found.is_empty() && sets.len() == known.len() {
+                continue;
             }
-            if !is.iter().eq(sets.iter()) {
-                *sets = is.into_iter().collect();
-                differ.push(kind.clone());
-            }
-        }
-        for kind in differ {
-            self.touch_kind(index, &kind);
+            sets.extend(found);
+            sets.sort_unstable();
+            self.set_kind(index, kind, sets.into());
         }
     }
 
@@ -336,6 +345,15 @@ impl Model {
         }
         sets
     }
+}
+
+/// The labels of the namespaces of kinds.
+fn labels_of(index: &Index, kinds: &[Arc<Kind>]) -> BTreeMap<Arc<str>, Labels> {
+    let names: BTreeSet<&Arc<str>> = kinds.iter().map(|kind| &kind.namespace).collect();
+    let labels = names.into_iter();
+    labels
+        .map(|name| (name.clone(), index.labels_of(name)))
+        .collect()
 }
 
 fn write(verdicts: &mut Changing<'_>, places: &[Place], moves: &[Move], numbers: &[Number]) {

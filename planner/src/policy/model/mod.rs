@@ -39,6 +39,7 @@ mod queue;
 mod revocation;
 pub mod rules;
 mod select;
+mod selection;
 pub mod uid;
 pub mod verdicts;
 mod waiting;

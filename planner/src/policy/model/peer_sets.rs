@@ -1,7 +1,8 @@
 //! The peers of rules: each different list is stored once and has a number. Which lists
 //! an address is in is all that rules can tell of it, so that is its identity.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,12 +10,13 @@ use std::sync::Arc;
 use tweed_core::family::Family;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::node_labels::NodeLabels;
-use tweed_core::object::selector::{LabelSelector, Labels};
+use tweed_core::object::selector::{LabelSelector, Labels, Operator};
 
 use super::end_addresses::EndAddresses;
 use super::labels::Kind;
 use super::rules::{Atom, Namespaces};
 use super::verdicts::Number;
+use super::wants;
 use crate::addresses::{self, Range};
 use crate::numbers::Numbers;
 
@@ -26,6 +28,8 @@ struct PeerSet {
     uses: usize,
     /// Whether one of its CIDRs has exceptions.
     excepts: bool,
+    /// The namespaces whose pods have to be known.
+    pods_of: BTreeSet<Namespaces>,
 }
 
 /// What a selector of pods needs at least: it is looked for only under these.
@@ -74,7 +78,9 @@ impl PeerSets {
         }
         let id = self.numbers.take();
         let atoms = atoms.clone();
+        let mut pods_of: BTreeSet<Cow<'_, Namespaces>> = BTreeSet::new();
         for atom in atoms.iter() {
+            pods_of.extend(wants::pods_of(atom));
             match atom {
                 Atom::Pods(namespaces, pod) => {
                     let under = self.anchors.entry(anchor(namespaces, pod)).or_default();
@@ -92,10 +98,12 @@ impl PeerSets {
             Atom::Block(_, except) | Atom::PodsIn(_, except) => !except.is_empty(),
             Atom::Pods(..) | Atom::Nodes(_) => false,
         });
+        let pods_of = pods_of.into_iter().map(Cow::into_owned).collect();
         let set = PeerSet {
-            atoms,
+            atoms: atoms.clone(),
             uses: 1,
             excepts,
+            pods_of,
         };
         self.sets.insert(id, set);
         id
@@ -109,8 +117,13 @@ impl PeerSets {
     }
 
     /// Every list in use, by its number.
-    pub fn iter(&self) -> impl Iterator<Item = (Number, &BTreeSet<Atom>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Number, &BTreeSet<Atom>)> + Clone {
         self.sets.iter().map(|(id, set)| (*id, &*set.atoms))
+    }
+
+    /// The namespaces whose pods have to be known, for every list in use.
+    pub fn pods_of(&self) -> impl Iterator<Item = (Number, &BTreeSet<Namespaces>)> {
+        self.sets.iter().map(|(id, set)| (*id, &set.pods_of))
     }
 
     /// The list with this number is used once less.
@@ -125,21 +138,21 @@ impl PeerSets {
         let atoms = set.atoms.clone();
         self.sets.remove(&id);
         self.ids.remove(&atoms);
+        // Thousands of selectors may be under one anchor.
+        let mut anchors = HashSet::new();
         for atom in atoms.iter() {
             match atom {
-                Atom::Pods(namespaces, pod) => {
-                    let anchor = anchor(namespaces, pod);
-                    if let Some(under) = self.anchors.get_mut(&anchor) {
-                        under.retain(|(one, _)| *one != id);
-                        if under.is_empty() {
-                            self.anchors.remove(&anchor);
-                        }
-                    }
-                }
-                Atom::Nodes(selector) => {
-                    self.nodes.remove(&(selector.clone(), id));
-                }
+                Atom::Pods(namespaces, pod) => drop(anchors.insert(anchor(namespaces, pod))),
+                Atom::Nodes(selector) => drop(self.nodes.remove(&(selector.clone(), id))),
                 Atom::Block(..) | Atom::PodsIn(..) => {}
+            }
+        }
+        for anchor in anchors {
+            if let Some(under) = self.anchors.get_mut(&anchor) {
+                under.retain(|(one, _)| *one != id);
+                if under.is_empty() {
+                    self.anchors.remove(&anchor);
+                }
             }
         }
         self.changed.insert(id, atoms);
@@ -248,7 +261,12 @@ fn anchor(namespaces: &Namespaces, pod: &LabelSelector) -> Anchor {
             name.cloned()
         }
     };
-    let label = pod.match_labels.first_key_value();
+    let expressions = pod.match_expressions.iter();
+    let equal = expressions.filter_map(|one| match (&one.operator, &one.values[..]) {
+        (Operator::In, [value]) => Some((&one.key, value)),
+        _ => None,
+    });
+    let label = pod.match_labels.iter().chain(equal).next();
     Anchor {
         namespace,
         label: label.map(|(key, value)| (key.clone(), value.clone())),

@@ -168,10 +168,12 @@ impl Namespaces {
 impl Rule {
     /// Its list of peers, if that has networks.
     pub fn network_list(&self) -> Option<&BTreeSet<Atom>> {
-        match &self.peers {
-            Peers::Any(atoms) if atoms.iter().any(Atom::is_network) => Some(atoms),
-            Peers::Any(_) | Peers::All => None,
-        }
+        let Peers::Any(atoms) = &self.peers else {
+            return None;
+        };
+        // Those by labels, which may be thousands, come first.
+        let mut others = atoms.iter().rev().take_while(|atom| !atom.is_by_labels());
+        others.any(Atom::is_network).then_some(atoms)
     }
 
     /// The same if no network can be represented; none if it then matches nothing.

@@ -325,8 +325,9 @@ impl Model {
     /// What is watched for the policies in force, and which names of ports they use; with
     /// the rules before that still decide.
     fn look_around(&mut self, index: &Index) {
-        let atoms = self.peer_sets.iter().flat_map(|(_, atoms)| atoms);
-        self.peers = wants::peers(atoms, || index.namespaces.objects().values(), &self.peers);
+        let namespaces = self.peer_sets.pods_of().flat_map(|(_, all)| all);
+        let all = || index.namespaces.objects().values();
+        self.peers = wants::peers(namespaces, all, &self.peers);
         self.kept = match index.are_watched(&self.peers) {
             true => BTreeSet::new(),
             false => index.pods.listed_of_others(),

@@ -17,8 +17,7 @@
 //! For this the lists and the names of ports of the rules before stay in use, and a scope
 //! that has been listed is watched on until what takes its place has been listed.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::Model;
@@ -29,7 +28,6 @@ use super::local::{Local, PolicyKey};
 use super::pods::PodScope;
 use super::rules::Namespaces;
 use super::verdicts::{DIRECTIONS, Direction, Number};
-use super::wants;
 
 /// Maximum number of namespaces that a sentence names.
 const MAX_NAMED: usize = 3;
@@ -69,11 +67,11 @@ impl Model {
         if index.pods.is_complete(&PodScope::All) {
             return Unlisted::new();
         }
-        let mut known: BTreeMap<Cow<'_, Namespaces>, BTreeSet<String>> = BTreeMap::new();
+        let mut known: HashMap<&Namespaces, BTreeSet<String>> = HashMap::new();
         let mut unlisted = Unlisted::new();
-        for (number, atoms) in self.peer_sets.iter() {
+        for (number, all) in self.peer_sets.pods_of() {
             let mut left = BTreeSet::new();
-            for namespaces in atoms.iter().filter_map(wants::pods_of) {
+            for namespaces in all {
                 let of = known.entry(namespaces);
                 let of = of.or_insert_with_key(|namespaces| index.unlisted(namespaces));
                 left.extend(of.iter().cloned());

@@ -1,7 +1,7 @@
 //! What should be watched so that the policies in force here can be carried out.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use tweed_core::object::namespace::Namespace;
 
@@ -27,9 +27,9 @@ pub struct Wants {
 /// pods of the cluster listed each time.
 const FEW_NAMESPACES: usize = MAX_NAMESPACES / 2;
 
-/// Which pods these peers of rules may be, where `now` is wanted already.
+/// Which pods those of these namespaces may be, where `now` is wanted already.
 pub fn peers<'a, N: Iterator<Item = &'a Namespace>>(
-    atoms: impl Iterator<Item = &'a Atom>,
+    namespaces: impl Iterator<Item = &'a Namespaces>,
     all: impl Fn() -> N,
     now: &BTreeSet<PodScope>,
 ) -> BTreeSet<PodScope> {
@@ -38,10 +38,10 @@ pub fn peers<'a, N: Iterator<Item = &'a Namespace>>(
     } else {
         MAX_NAMESPACES
     };
-    let selectors: BTreeSet<Cow<'_, Namespaces>> = atoms.filter_map(pods_of).collect();
+    let selectors: HashSet<&Namespaces> = namespaces.collect();
     let mut scopes = BTreeSet::new();
     for namespaces in &selectors {
-        match &**namespaces {
+        match namespaces {
             Namespaces::Named(name) => {
                 scopes.insert(PodScope::Namespace(name.clone()));
             }
