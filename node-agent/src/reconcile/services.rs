@@ -53,13 +53,7 @@ pub struct ServiceReconciler {
     held: Vec<String>,
     /// The dropped packets that have been counted.
     refused: Refused,
-    /// The most elements that were planned for endpoints since memory was given back.
-    most_elements: usize,
 }
-
-/// The number of elements that have gone since there were most of them, after which their memory
-/// is given back.
-const MANY_GONE: usize = 100_000;
 
 /// One write of Services, from its plan on.
 #[derive(Debug, Clone, Copy)]
@@ -96,24 +90,6 @@ impl ServiceReconciler {
             round: None,
             held: Vec::new(),
             refused: Refused::default(),
-            most_elements: 0,
-        }
-    }
-
-    /// Gives the memory back that a Service of very many endpoints had, when it is gone: the C
-    /// library keeps it otherwise.
-    fn give_memory_back(&mut self, index: &ServiceIndex) {
-        let desired = index.planner.desired();
-        let now = desired.slots.len() + desired.member_slots.len() + desired.tcp_endpoints.len();
-        self.most_elements = self.most_elements.max(now);
-        if index.planner.queued() == 0 && self.most_elements - now >= MANY_GONE {
-            self.most_elements = now;
-            #[cfg(target_env = "gnu")]
-            #[expect(unsafe_code, reason = "nix has no such call")]
-            // SAFETY: it takes a number and changes nothing that is in use.
-            unsafe {
-                nix::libc::malloc_trim(0)
-            };
         }
     }
 
@@ -353,7 +329,6 @@ impl Component for ServiceReconciler {
         look: bool,
     ) -> Option<Problem> {
         self.came_in_force(index);
-        self.give_memory_back(index);
         self.delete_stale_flows(index.planner.desired(), facts.kernel, look);
         None
     }
