@@ -40,7 +40,7 @@ fn trim() {
 #[cfg(not(target_env = "gnu"))]
 fn trim() {}
 
-#[cfg(all(test, target_env = "gnu"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -51,6 +51,7 @@ mod tests {
         pages * 4096
     }
 
+    #[cfg(target_env = "gnu")]
     #[test]
     fn memory_between_things_that_stay_is_given_back() {
         const SIZE: usize = 64 << 20;

@@ -222,9 +222,9 @@ mod tests {
     use tweed_core::object::selector::Requirement;
 
     use super::*;
-    use crate::dice::Dice;
     use crate::policy::model::labels::Interner;
     use crate::policy::model::peer_sets::selects_kind;
+    use crate::tests::dice::Dice;
 
     const KEYS: [&str; 3] = ["a", "b", "c"];
     const VALUES: [&str; 3] = ["1", "2", "3"];
