@@ -29,8 +29,8 @@ pub struct ClassRule {
     /// Protocols and ports.
     pub ports: RulePorts,
     /// Whether it stands for pods that are not known yet: it follows a rule for those that
-    /// are, and may be about any of its peers and ports, or about nobody. Without a list of
-    /// peers it is about any address but those of pods that have been listed.
+    /// are, and may be about any of its peers and ports, but pods that have been listed, or
+    /// about nobody.
     pub doubtful: bool,
 }
 
@@ -167,9 +167,7 @@ impl Class {
         lists.clear();
         lists.extend(sets.iter().filter(|set| self.lists.contains_key(set)));
         rules.clear();
-        // A doubtful rule for everybody is about pods that have not been listed.
-        let is_about = |at: &&usize| !identity.listed || !self.rules[**at].doubtful;
-        rules.extend(self.for_all.iter().filter(is_about));
+        rules.extend(&self.for_all);
         if !self.by_peers.is_empty() {
             rules.extend(
                 sets.iter()
@@ -177,6 +175,10 @@ impl Class {
                     .flatten(),
             );
             rules.sort_unstable();
+        }
+        // Doubtful rules are about pods that have not been listed.
+        if identity.listed {
+            rules.retain(|at| !self.rules[*at].doubtful);
         }
         let class = self.class_before();
         *before = class.map(|class| Box::new(class.matching(identity)));
