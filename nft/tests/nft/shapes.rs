@@ -71,7 +71,7 @@ fn skeleton() -> Skeleton {
         "meta l4proto vmap @verdicts".to_owned(),
         // Without the protocol, as Linux 7.2 refuses it in a key of ranges.
         "ip saddr . th dport vmap @area_verdicts".to_owned(),
-        "meta mark set ip saddr map @marks".to_owned(),
+        "meta priority set ip saddr map @numbers".to_owned(),
     ];
     Skeleton::new(TABLE, 1, sets, Vec::new(), chains)
 }
@@ -292,7 +292,7 @@ fn elements_of_every_shape_are_written_and_read_as_nft_does() {
         "192.0.2.1 . tcp . 80",
         "10.0.0.0/8 . udp . 1-99",
         "192.0.2.2 . udp . 53 : 192.0.2.2 . 5353",
-        "10.1.0.0/16 : 0x00000102",
+        "10.1.0.0/16 : 0:102",
         "tcp : jump one",
         "udp : goto two",
         "10.2.0.0/16 . 1-1023 : goto one",
@@ -346,7 +346,7 @@ fn what_others_do_to_a_map_is_put_back() {
     let whole = node.listing();
     for tampering in [
         "delete element inet shapes verdicts { tcp }",
-        "delete element inet shapes marks { 10.1.0.0/16 }; add element inet shapes marks { 10.1.0.0/16 : 9 }",
+        "delete element inet shapes numbers { 10.1.0.0/16 }; add element inet shapes numbers { 10.1.0.0/16 : 0:9 }",
         "add element inet shapes area_verdicts { 10.9.0.0/16 . 1-9 : accept }",
         "add element inet shapes range_verdicts { fd00:0:0:1::/64 : drop }",
         "flush map inet shapes targets",
