@@ -234,6 +234,9 @@ problem_kinds! {
     /// The reference plugin `portmap` is missing.
     PortmapMissing, "portmap-missing", Host, Warning,
         "install the reference CNI plugins into that folder, if pods are to have hostPorts";
+    /// The reference plugin `portmap` is of a version with CVE-2025-67499.
+    PortmapVulnerable, "portmap-vulnerable", Host, Warning,
+        "install portmap 1.9.0 or later, from the release of the reference CNI plugins or the package of the distribution";
     /// All addresses of one of the node's pod CIDRs are in use.
     RangeFull, "range-full", Host, Warning,
         "new pods wait until one is free; let fewer pods run here (kubelet --max-pods), or give nodes larger pod CIDRs";

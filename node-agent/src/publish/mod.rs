@@ -156,6 +156,7 @@ impl Publisher {
                 problems::missing(&self.config.cni_bin_dir.join(name), self.had_plugin)
             }
         });
+        let of_plugins = of_plugins.chain(self.plugins.warnings().cloned());
         let mut problems: Vec<Problem> = of_plugins.collect();
         problems.extend(cni_configs::problems(&self.config.cni_conf_dir, CONFLIST));
         let notes = problems::of_loopback(&self.config.cni_bin_dir);

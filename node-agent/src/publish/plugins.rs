@@ -72,6 +72,8 @@ struct Asked {
     file: Option<Stamp>,
     at: Instant,
     plugin: Plugin,
+    /// What is wrong with it although it is usable.
+    warning: Option<Problem>,
 }
 
 /// Distinguishes a file from the one that replaces it.
@@ -97,6 +99,13 @@ impl Plugins {
         asked.into_iter().map(|asked| asked.plugin).collect()
     }
 
+    /// What is wrong with those that are usable.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = &Problem> {
+        self.asked
+            .values()
+            .filter_map(|asked| asked.warning.as_ref())
+    }
+
     async fn ask_one(&self, path: &Path) -> Asked {
         let (file, plugin) = match stamp(path) {
             Ok(Some(file)) => match self.asked.get(path) {
@@ -110,8 +119,21 @@ impl Plugins {
                 (None, Plugin::Unusable { problem, may_pass })
             }
         };
+        let warning = match &plugin {
+            Plugin::Usable(_) if path.ends_with("portmap") => {
+                let says = timeout(self.limit, run(path, None)).await;
+                let says = says.ok().and_then(Result::ok).unwrap_or_default();
+                problems::vulnerable(path, &String::from_utf8_lossy(&says))
+            }
+            _ => None,
+        };
         let at = Instant::now();
-        Asked { file, at, plugin }
+        Asked {
+            file,
+            at,
+            plugin,
+            warning,
+        }
     }
 }
 
@@ -217,13 +239,30 @@ struct VersionReply {
 }
 
 async fn run_version(path: &Path) -> Result<BTreeSet<CniVersion>, AskError> {
-    let mut child = Command::new(path)
-        .env("CNI_COMMAND", "VERSION")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()?;
+    let reply: VersionReply = serde_json::from_slice(&run(path, Some("VERSION")).await?)?;
+    let known = |version: &String| CniVersion::find(version);
+    let versions: BTreeSet<_> = reply.supported_versions.iter().filter_map(known).collect();
+    if versions.is_empty() {
+        return Err(AskError::NoVersion);
+    }
+    Ok(versions)
+}
+
+/// What a plugin answers to a verb. Without one the reference plugins write to stderr what they
+/// are (`skel.PluginMainFuncs` of containernetworking/cni).
+async fn run(path: &Path, verb: Option<&str>) -> Result<Vec<u8>, AskError> {
+    let mut command = Command::new(path);
+    match verb {
+        Some(verb) => command
+            .env("CNI_COMMAND", verb)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null()),
+        None => command
+            .env_remove("CNI_COMMAND")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped()),
+    };
+    let mut child = command.stdin(Stdio::piped()).kill_on_drop(true).spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
         match stdin.write_all(br#"{"cniVersion":"1.0.0"}"#).await {
             // It may answer without having read its input.
@@ -234,18 +273,14 @@ async fn run_version(path: &Path) -> Result<BTreeSet<CniVersion>, AskError> {
     let mut text = Vec::new();
     if let Some(stdout) = child.stdout.take() {
         stdout.take(ANSWER_MAX).read_to_end(&mut text).await?;
+    } else if let Some(stderr) = child.stderr.take() {
+        stderr.take(ANSWER_MAX).read_to_end(&mut text).await?;
     }
     // As the kernel does where memory is short.
     if child.wait().await?.signal() == Some(SIGKILL) {
         return Err(AskError::Killed);
     }
-    let reply: VersionReply = serde_json::from_slice(&text)?;
-    let known = |version: &String| CniVersion::find(version);
-    let versions: BTreeSet<_> = reply.supported_versions.iter().filter_map(known).collect();
-    if versions.is_empty() {
-        return Err(AskError::NoVersion);
-    }
-    Ok(versions)
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -349,6 +384,31 @@ mod tests {
             std::fs::write(path.with_file_name("file"), "").unwrap();
             let answer = ask(&mut Plugins::default(), &beside_a_file).await;
             assert_eq!(answer, Plugin::Missing);
+        });
+    }
+
+    #[test]
+    fn a_portmap_with_a_known_vulnerability_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("portmap");
+        runtime().block_on(async {
+            for (version, is_named) in [
+                ("v1.1.1", false),
+                ("v1.6.0", true),
+                ("v1.8.0", true),
+                ("v1.9.0", false),
+                ("version unknown", false),
+            ] {
+                let script = format!(
+                    r#"[ -n "$CNI_COMMAND" ] || {{ echo "CNI portmap plugin {version}" >&2; exit; }}
+                    echo '{{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}}'"#
+                );
+                plugin(&path, &script);
+                let mut plugins = Plugins::default();
+                assert_eq!(ask(&mut plugins, &path).await, versions(&["1.0.0"]));
+                let warnings: Vec<_> = plugins.warnings().map(ToString::to_string).collect();
+                assert_eq!(!warnings.is_empty(), is_named, "{version}: {warnings:?}");
+            }
         });
     }
 

@@ -56,6 +56,20 @@ pub(super) fn missing(path: &Path, was_there: bool) -> Option<Problem> {
 const INSTALL_AGAIN: &str = "copy the program tweed there again (on Kubernetes: delete the pod of \
     tweed on this node, whose init container does it)";
 
+/// What a `portmap` says of itself names a version with CVE-2025-67499: 1.6.0 to 1.8.x.
+pub(super) fn vulnerable(path: &Path, says: &str) -> Option<Problem> {
+    let mut words = says.split_whitespace();
+    let version = words.find_map(|word| word.strip_prefix("v1."))?;
+    let minor = version.split('.').next()?.parse::<u32>().ok()?;
+    (6..9).contains(&minor).then(|| {
+        let text = format!(
+            "portmap 1.{version} is one of 1.6.0 to 1.8.x: where it uses nftables, a hostPort takes \
+             what is for other addresses with this port too (CVE-2025-67499)"
+        );
+        Problem::new(ProblemKind::PortmapVulnerable, path.display().to_string(), text)
+    })
+}
+
 /// It does not run here, whoever tries. Without `tweed` no pod can be added.
 pub(super) fn broken(path: &Path, why: &str) -> Problem {
     let problem = unusable(path, why);
