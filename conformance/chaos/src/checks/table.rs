@@ -24,16 +24,21 @@ const OF_POLICY: &str = "tweed-policy";
 /// # Errors
 /// nft fails.
 pub fn objects(netns: &Netns, nft: &str) -> Result<Vec<Value>, LabError> {
-    let tables = netns.json("nft -j list tables inet")?;
-    let tables = list(&tables["nftables"]).filter_map(|object| object.get("table"));
-    let names = tables.map(|table| text(table, "name"));
-    let mut objects = Vec::new();
-    for name in names.filter(|name| name.split('-').next() == Some("tweed")) {
-        let table = netns.json(&format!("{nft} list table inet {name}"))?;
-        let all = list(&table["nftables"]).filter(|object| object.get("metainfo").is_none());
-        objects.extend(all.cloned());
-    }
-    Ok(objects)
+    // One listing: a table that is listed by itself may be gone by then.
+    let ruleset = netns.json(&format!("{nft} list ruleset inet"))?;
+    let is_own = |object: &&Value| {
+        let table = table_of(object).and_then(|table| table.split('-').next());
+        table == Some("tweed")
+    };
+    let own = list(&ruleset["nftables"]).filter(is_own);
+    Ok(own.cloned().collect())
+}
+
+/// The table that an object is or is part of.
+fn table_of(object: &Value) -> Option<&str> {
+    let (kind, fields) = object.as_object()?.iter().next()?;
+    let key = if kind == "table" { "name" } else { "table" };
+    fields.get(key)?.as_str()
 }
 
 /// The objects of the tables without elements, handles and counters, and without those of
