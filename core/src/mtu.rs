@@ -35,3 +35,14 @@ pub fn vxlan_overhead(underlay: IpAddr) -> u32 {
         VXLAN_OVER_IPV6
     }
 }
+
+/// The MTU of the host's end of a pod's link, of which `added` is what ADD gave it: that of the
+/// pod's end, where somebody has lowered it (the plugin `tuning`). A veth drops what is longer
+/// than its other end takes and tells nobody (`__dev_forward_skb` in `net/core/dev.c`), but the
+/// node tells a sender what its own end takes.
+#[must_use]
+pub fn of_host_end(added: u32, pod_end: u32, has_ipv6: bool) -> u32 {
+    // The kernel takes IPv6 off a link that is shorter.
+    let least = if has_ipv6 { IPV6_MIN } else { 0 };
+    added.min(pod_end.max(least))
+}

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use tweed_cni::Interface;
+use tweed_core::mtu;
 use tweed_core::ownership::{LINK_GROUP, alias_key};
 use tweed_ipam::record::Made;
 use tweed_netlink::{address::Address, link::Link, neighbour::Neighbour, owned, route::Route};
@@ -62,7 +63,12 @@ impl Expected<'_> {
         differ("ARP", on(!link.noarp), on(false));
         let mtu = self.host_interface().and_then(|end| end.mtu);
         let mtu = mtu.unwrap_or(self.mtu);
-        differ("MTU", link.mtu.to_string(), mtu.to_string());
+        // The agent has it follow the pod's end, a little later.
+        let has_ipv6 = addresses.iter().any(IpAddr::is_ipv6);
+        let follows = |pod: &Link| link.mtu == mtu::of_host_end(mtu, pod.mtu, has_ipv6);
+        if !observed.pod.as_ref().is_some_and(follows) {
+            differ("MTU", link.mtu.to_string(), mtu.to_string());
+        }
         let host_mac = self.attachment.host_mac();
         differ("MAC", or_none(link.mac), host_mac.to_string());
         for (key, is, should) in settings(link) {

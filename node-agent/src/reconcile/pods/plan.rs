@@ -115,15 +115,10 @@ pub(super) fn diff(
     changes
 }
 
-/// The MTU of the host end: that of the record, or of the pod's end where somebody has lowered
-/// it (the plugin `tuning`). A veth drops what is longer than its other end takes and tells
-/// nobody (`__dev_forward_skb`), but the node tells a sender what its own end takes.
 fn host_mtu(record: &Record, pod_mtu: Option<u32>) -> Option<u32> {
     let has_ipv6 = record.addresses.iter().any(IpNetwork::is_ipv6);
-    // The kernel takes IPv6 off a link that is shorter (RFC 8200, section 5).
-    let least = if has_ipv6 { mtu::IPV6_MIN } else { 0 };
-    let pod_mtu = pod_mtu.map(|mtu| mtu.max(least));
-    Some(record.mtu?.min(pod_mtu.unwrap_or(u32::MAX)))
+    let added = record.mtu?;
+    Some(pod_mtu.map_or(added, |pod_end| mtu::of_host_end(added, pod_end, has_ipv6)))
 }
 
 /// The MAC of the host end, which the plugin derives from the attachment.

@@ -261,6 +261,11 @@ fn what_other_plugins_change_counts_as_in_their_result() {
         Vec::<String>::new(),
         "as tuning does it"
     );
+    host(&mut scene).mtu = 1400;
+    assert_eq!(differences(&scene), [] as [&str; 0], "as the agent follows");
+    host(&mut scene).mtu = 1300;
+    assert_eq!(differences(&scene).len(), 1);
+    host(&mut scene).mtu = 1450;
     scene.result.interfaces[1].mtu = Some(1400);
     assert_eq!(differences(&scene), [] as [&str; 0]);
     // A version without MTUs in its result cannot tell.
