@@ -65,8 +65,8 @@ pub struct Policies<'a> {
     pub network: Vec<&'a NetworkPolicy>,
     /// ClusterNetworkPolicies.
     pub cluster: Vec<&'a ClusterNetworkPolicy>,
-    /// Those of which no network can be represented.
-    pub without_networks: BTreeSet<PolicyKey>,
+    /// Those that are refused for what they cost.
+    pub refused: BTreeSet<PolicyKey>,
 }
 
 /// Whether a packet passes.
@@ -152,7 +152,7 @@ pub fn judge(policies: &Policies<'_>, packet: &Packet, direction: Direction) -> 
         direction,
         pod,
         peer,
-        asked: &mut asked,
+        policies_asked: &mut asked,
     };
     let decided = question
         .tier(policies, "Admin")
@@ -172,7 +172,7 @@ struct Question<'a> {
     direction: Direction,
     pod: &'a PodParty,
     peer: &'a Party,
-    asked: &'a mut Vec<PolicyKey>,
+    policies_asked: &'a mut Vec<PolicyKey>,
 }
 
 impl Question<'_> {
@@ -194,11 +194,16 @@ impl Question<'_> {
                 continue;
             }
             let key = PolicyKey::Cluster(policy.name.clone());
-            self.asked.push(key.clone());
-            let asked = self.of_policy(policies, &key);
+            self.policies_asked.push(key.clone());
+            let asked = self.asked();
+            let refused = policies.refused.contains(&key);
             let denies_only = !matching::is_understood(policy);
             for (at, rule) in rules.iter().enumerate() {
-                let outcome = matching::cluster_rule(rule, &asked);
+                let outcome = if refused {
+                    matching::refused_rule(rule, denies_only, &asked)
+                } else {
+                    matching::cluster_rule(rule, &asked)
+                };
                 let decision = || Decision::Rule {
                     policy: PolicyKey::Cluster(policy.name.clone()),
                     rule: at,
@@ -217,13 +222,12 @@ impl Question<'_> {
         None
     }
 
-    /// What the rules of a policy are asked.
-    fn of_policy(&self, policies: &Policies<'_>, key: &PolicyKey) -> Asked<'_> {
+    /// What rules are asked.
+    fn asked(&self) -> Asked<'_> {
         Asked {
             direction: self.direction,
             peer: self.peer,
             packet: self.packet,
-            networks: !policies.without_networks.contains(key),
         }
     }
 
@@ -244,7 +248,7 @@ impl Question<'_> {
             PolicyKey::Network(policy.namespace.clone(), policy.name.clone())
         };
         let keys: Vec<PolicyKey> = network.iter().map(|policy| key(policy)).collect();
-        self.asked.extend(keys.iter().cloned());
+        self.policies_asked.extend(keys.iter().cloned());
         if network.is_empty() {
             return None;
         }
@@ -257,9 +261,10 @@ impl Question<'_> {
                 Direction::Out => &policy.egress,
             };
             let known = policy.pod_selector.unknown_operator().is_none();
-            let asked = self.of_policy(policies, &key(policy));
+            let counts = known && !policies.refused.contains(&key(policy));
+            let asked = self.asked();
             let matches = |rule| matching::network_rule(policy, rule, &asked);
-            if known && let Some(rule) = rules.iter().position(matches) {
+            if counts && let Some(rule) = rules.iter().position(matches) {
                 let decision = Decision::Rule {
                     policy: key(policy),
                     rule,

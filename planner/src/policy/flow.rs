@@ -71,7 +71,7 @@ impl PolicyPlanner {
         let policies = Policies {
             network: network.collect(),
             cluster: cluster.collect(),
-            without_networks: self.model.without_networks(),
+            refused: self.model.refused(),
         };
         let at = |address, direction| match index.fixed(address, from, direction) {
             Some(judgement) => judgement,

@@ -2,13 +2,12 @@ mod addresses;
 mod cases;
 #[path = "../../tests/reference/cluster.rs"]
 mod cluster;
+mod cost;
 mod cves;
 mod edits;
 mod fixture;
 mod names;
 mod open;
-mod overlaps;
-mod overlaps_together;
 mod properties;
 mod random;
 mod reuse;

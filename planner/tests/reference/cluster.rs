@@ -45,7 +45,7 @@ impl Cluster {
         Policies {
             network: self.network_policies.iter().collect(),
             cluster: self.cluster_network_policies.iter().collect(),
-            without_networks: BTreeSet::new(),
+            refused: BTreeSet::new(),
         }
     }
 

@@ -27,8 +27,6 @@ pub struct Asked<'a> {
     /// The other end.
     pub peer: &'a Party,
     pub packet: &'a Packet,
-    /// Whether networks of the policy can be represented.
-    pub networks: bool,
 }
 
 /// Whether something matches; none if it cannot be understood.
@@ -86,7 +84,7 @@ pub fn network_rule(policy: &NetworkPolicy, rule: &network::Rule, asked: &Asked<
             there && pod.as_ref().is_none_or(|pod| pod.selects(&other.labels))
         }
         network::Peer::Block { cidr, except } => {
-            asked.networks && in_block(&peer.addresses, cidr, except) == Some(true)
+            in_block(&peer.addresses, cidr, except) == Some(true)
         }
         network::Peer::Unknown(_) => false,
     };
@@ -127,6 +125,26 @@ pub fn cluster_rule(rule: &cluster::Rule, asked: &Asked<'_>) -> Outcome {
     }
 }
 
+/// What a rule of a ClusterNetworkPolicy that is refused says of all packets, if rules that do not
+/// deny may not count.
+pub fn refused_rule(rule: &cluster::Rule, denies_only: bool, asked: &Asked<'_>) -> Outcome {
+    let counts = match rule.action.as_str() {
+        "Accept" => false,
+        "Pass" => !denies_only,
+        _ => true,
+    };
+    let is_somebody = |peer: &cluster::Peer| match peer {
+        cluster::Peer::Networks(cidrs) => !cidrs.is_empty(),
+        _ => true,
+    };
+    let is_understood = cluster_rule(rule, asked) != Outcome::Deny;
+    if !is_understood || counts && rule.peers.iter().any(is_somebody) {
+        Outcome::Deny
+    } else {
+        Outcome::NoMatch
+    }
+}
+
 /// Whether any matches; none if any is not understood.
 fn any(matches: impl Iterator<Item = Match>) -> Match {
     let all: Option<Vec<bool>> = matches.collect();
@@ -155,7 +173,7 @@ fn cluster_peer(one: &cluster::Peer, asked: &Asked<'_>, accepts: bool) -> Match 
             let mut all = peer.nodes.iter();
             Some(all.any(|labels| nodes.selects_by(|key| labels.get(key))))
         }
-        cluster::Peer::Networks(cidrs) if egress && asked.networks => any(cidrs
+        cluster::Peer::Networks(cidrs) if egress => any(cidrs
             .iter()
             .map(|cidr| in_block(&peer.addresses, cidr, &[]))),
         cluster::Peer::DomainNames(_) if egress && accepts => Some(false),

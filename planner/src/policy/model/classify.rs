@@ -5,10 +5,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::class::{Before, Class, ClassRule};
+use super::cost::Owner;
 use super::index::Index;
 use super::labels::Kind;
 use super::local::{Local, PolicyKey};
-use super::rules::{Atom, Rules, Tier};
+use super::ports::RulePorts;
+use super::rules::{Action, Atom, Rule, Rules, Tier};
 use super::verdicts::{DIRECTIONS, Direction, Number, PerDirection, Verdicts};
 use super::{InForce, Model, atoms};
 
@@ -37,7 +39,7 @@ impl Model {
                     return Some(same);
                 }
                 let before = before(local, direction, was_judged);
-                let class = class(direction, kind, policies.clone(), &self.unlisted, before);
+                let class = self.class(direction, kind, policies.clone(), before);
                 class.map(Arc::new)
             });
             classes.insert(*address, PerDirection { ingress, egress });
@@ -88,6 +90,87 @@ impl Model {
             class.cloned()
         })
     }
+
+    /// The rules of policies for a pod in one direction; none if no policy is about it.
+    fn class(
+        &self,
+        direction: Direction,
+        kind: &Kind,
+        mut policies: Vec<(&PolicyKey, &InForce)>,
+        before: Before,
+    ) -> Option<Class> {
+        policies.retain(|(_, one)| one.rules.rules.get(direction).is_some());
+        if policies.is_empty() {
+            return None;
+        }
+        policies.sort_by_key(|(key, one)| {
+            let Rules { tier, priority, .. } = one.rules;
+            (tier, priority, *key)
+        });
+        let is_of_network = |(_, one): &(&PolicyKey, &InForce)| one.rules.tier == Tier::Network;
+        let isolated = policies.iter().any(is_of_network);
+        let refused = [Owner::Namespace(kind.namespace.to_string()), Owner::Cluster]
+            .map(|owner| self.costs.is_refused(&owner));
+        let mut rules = Vec::new();
+        for policy @ (_, one) in policies {
+            if refused[usize::from(!is_of_network(&policy))] {
+                rules.extend(one.refused(direction));
+                continue;
+            }
+            for (rule, peers) in one.rules_with_peers(direction) {
+                let known = class_rule(direction, kind, one.rules.tier, rule, peers);
+                let is_unlisted = peers.is_some_and(|peers| self.unlisted.contains_key(&peers));
+                let by_labels = |atoms: &BTreeSet<Atom>| atoms.iter().any(Atom::is_by_labels);
+                let by_labels = atoms(&rule.peers).is_some_and(by_labels);
+                let others = is_unlisted.then(|| ClassRule {
+                    peers: peers.filter(|_| !by_labels),
+                    ports: known.ports.widest(),
+                    doubtful: true,
+                    ..known.clone()
+                });
+                rules.push(known);
+                rules.extend(others);
+            }
+        }
+        Some(Class::new(rules, isolated, before))
+    }
+}
+
+/// A rule for a pod, whose own ports are known.
+fn class_rule(
+    direction: Direction,
+    kind: &Kind,
+    tier: Tier,
+    rule: &Rule,
+    peers: Option<Number>,
+) -> ClassRule {
+    let mut ports = rule.ports.clone();
+    if direction == Direction::In {
+        ports.fixed = ports.of(&kind.ports).into_owned();
+        ports.named.clear();
+    }
+    ClassRule {
+        tier,
+        action: rule.action,
+        peers,
+        ports,
+        doubtful: false,
+    }
+}
+
+impl InForce {
+    /// What stays of its rules in one direction if its owner is refused.
+    fn refused(&self, direction: Direction) -> Option<ClassRule> {
+        let mut rules = self.rules.rules.get(direction).iter().flatten();
+        let denies = rules.any(|rule| rule.action != Action::Accept);
+        denies.then(|| ClassRule {
+            tier: self.rules.tier,
+            action: Action::Deny,
+            peers: None,
+            ports: RulePorts::all(),
+            doubtful: false,
+        })
+    }
 }
 
 /// What a local pod was allowed in the last plan in which its rules were certain.
@@ -102,55 +185,4 @@ fn before(local: &Local, direction: Direction, was_judged: bool) -> Before {
             None => Before::Rules(class.clone()),
         },
     }
-}
-
-/// The rules of policies for a pod in one direction; none if no policy is about it.
-fn class(
-    direction: Direction,
-    kind: &Kind,
-    mut policies: Vec<(&PolicyKey, &InForce)>,
-    unlisted: &Unlisted,
-    before: Before,
-) -> Option<Class> {
-    policies.retain(|(_, one)| one.rules.rules.get(direction).is_some());
-    if policies.is_empty() {
-        return None;
-    }
-    policies.sort_by_key(|(key, one)| {
-        let Rules { tier, priority, .. } = one.rules;
-        (tier, priority, *key)
-    });
-    let isolated = policies
-        .iter()
-        .any(|(_, one)| one.rules.tier == Tier::Network);
-    let mut rules = Vec::new();
-    for (_, one) in policies {
-        let each = one.rules.rules.get(direction).iter().flatten();
-        for (rule, peers) in each.zip(one.peers.get(direction)) {
-            let mut ports = rule.ports.clone();
-            if direction == Direction::In {
-                ports.fixed = ports.of(&kind.ports).into_owned();
-                ports.named.clear();
-            }
-            let known = ClassRule {
-                tier: one.rules.tier,
-                action: rule.action,
-                peers: *peers,
-                ports,
-                doubtful: false,
-            };
-            let is_unlisted = peers.is_some_and(|peers| unlisted.contains_key(&peers));
-            let by_labels = |atoms: &BTreeSet<Atom>| atoms.iter().any(Atom::is_by_labels);
-            let by_labels = atoms(&rule.peers).is_some_and(by_labels);
-            let others = is_unlisted.then(|| ClassRule {
-                peers: peers.filter(|_| !by_labels),
-                ports: known.ports.widest(),
-                doubtful: true,
-                ..known.clone()
-            });
-            rules.push(known);
-            rules.extend(others);
-        }
-    }
-    Some(Class::new(rules, isolated, before))
 }

@@ -3,6 +3,7 @@
 //! An identity whose members all become the same other thing keeps its number, so that a
 //! policy that comes or goes changes no address' element where that can be avoided.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -66,6 +67,8 @@ pub struct Identities {
     numbers: Numbers,
     by_content: HashMap<Arc<Content>, Number>,
     all: BTreeMap<Number, Identity>,
+    /// How many identities each list of peers has.
+    having: HashMap<Number, usize>,
 }
 
 impl Default for Identities {
@@ -74,6 +77,7 @@ impl Default for Identities {
             numbers: Numbers::from(FIRST_IDENTITY),
             by_content: HashMap::new(),
             all: BTreeMap::new(),
+            having: HashMap::new(),
         }
     }
 }
@@ -89,6 +93,17 @@ impl Identities {
         self.all
             .iter()
             .map(|(number, identity)| (*number, identity))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// How many identities are in each of these lists of peers, together.
+    pub fn having(&self, lists: impl IntoIterator<Item = Number>) -> usize {
+        let each = lists.into_iter().filter_map(|list| self.having.get(&list));
+        each.sum()
     }
 
     /// The change has ended: numbers that became free in it may be given out again.
@@ -129,6 +144,7 @@ impl Identities {
             }
             if identity.members == [0, 0] {
                 self.by_content.remove(&identity.content);
+                uncount(&mut self.having, &identity.content);
                 self.all.remove(&number);
                 self.numbers.give_back(number);
             }
@@ -147,6 +163,7 @@ impl Identities {
             members: [0, 0],
         };
         self.all.insert(number, identity);
+        count(&mut self.having, content);
         self.by_content.insert(content.clone(), number);
         touched.insert(number);
         number
@@ -181,11 +198,30 @@ impl Identities {
             let free = !self.by_content.contains_key(content);
             if left && free && !wanted.contains(&identity.content) && renamed.insert(number) {
                 self.by_content.remove(&identity.content);
+                uncount(&mut self.having, &identity.content);
+                count(&mut self.having, content);
                 identity.content = content.clone();
                 self.by_content.insert(content.clone(), number);
             }
         }
         renamed
+    }
+}
+
+fn count(having: &mut HashMap<Number, usize>, content: &Content) {
+    for list in &content.sets {
+        *having.entry(*list).or_default() += 1;
+    }
+}
+
+fn uncount(having: &mut HashMap<Number, usize>, content: &Content) {
+    for list in &content.sets {
+        if let Entry::Occupied(mut entry) = having.entry(*list) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
     }
 }
 

@@ -12,7 +12,7 @@
 //! - [`Model::select`] decides which policies apply to which local pods, and needs only what
 //!   is known of this node's pods: [`queue`] says which changed policies it takes up, [`class`]
 //!   has the rules of one pod, [`waiting`] says what is in force of policies whose peers are
-//!   not all known, [`overlaps`] which lose their networks, [`wants`] what has to be watched.
+//!   not all known, [`cost`] whose cost too much, [`wants`] what has to be watched.
 //! - [`Model::update`] brings the [`verdicts`] up to date, in proportion to what has changed:
 //!   [`identities`] are what rules can tell of an address, [`profiles`] what a local address is
 //!   allowed with one.
@@ -21,6 +21,7 @@
 
 pub mod class;
 mod classify;
+mod cost;
 pub mod end_addresses;
 mod identify;
 mod identities;
@@ -28,7 +29,6 @@ pub mod index;
 pub mod labels;
 pub mod local;
 pub mod nodes;
-mod overlaps;
 mod pairs;
 pub mod peer_sets;
 pub mod pods;
@@ -55,41 +55,91 @@ use tweed_core::problem::Problem;
 use crate::addresses::spans_of;
 use crate::tables::{put, replace};
 use classify::Unlisted;
+use cost::Costs;
 use identities::Identities;
 use index::Index;
 use labels::Kind;
 use local::{Local, LocalPod, LocalPods, PolicyKey};
-use overlaps::{MaxCost, WithoutNetworks};
 use peer_sets::{Fingerprints, Networks, PeerSets};
 use pods::PodScope;
 use profiles::Profiles;
 use queue::Queue;
-use rules::{Peers, Rules};
-use verdicts::{Changing, Number, PerDirection, Verdicts, VerdictsDelta};
+use rules::{Atom, Peers, Rule, Rules};
+use verdicts::{Changing, DIRECTIONS, Direction, Number, PerDirection, Verdicts, VerdictsDelta};
+
+/// The numbers of the lists of peers of each rule; none for everybody.
+type PeerNumbers = PerDirection<Vec<Option<Number>>>;
 
 /// A policy that applies to a local pod.
 #[derive(Debug)]
 struct InForce {
     rules: Rules,
-    /// What its rules would be if their networks could be told apart; none if `rules` are
-    /// all.
-    whole: Option<Rules>,
-    /// The numbers of the lists of peers of each rule; none for everybody.
-    peers: PerDirection<Vec<Option<Number>>>,
+    /// The different lists of peers by their fingerprints, each with one of the rules that
+    /// have it.
+    lists: BTreeMap<u128, (Direction, usize)>,
+    /// None if they are not looked up, as its owner is refused for them.
+    peers: Option<PeerNumbers>,
 }
 
 impl InForce {
-    /// Its rules, with networks that may overlap too much.
-    fn whole(&self) -> &Rules {
-        self.whole.as_ref().unwrap_or(&self.rules)
+    fn new(rules: Rules, fingerprints: &Fingerprints) -> Self {
+        let mut lists = BTreeMap::new();
+        for direction in DIRECTIONS {
+            let rules = rules.rules.get(direction).iter().flatten().enumerate();
+            let peers = rules.filter_map(|(at, rule)| Some((at, atoms(&rule.peers)?)));
+            lists.extend(peers.map(|(at, atoms)| (fingerprints.of(atoms), (direction, at))));
+        }
+        Self {
+            rules,
+            lists,
+            peers: None,
+        }
+    }
+
+    /// Its different lists of peers, by their fingerprints.
+    fn lists(&self) -> impl Iterator<Item = (u128, &BTreeSet<Atom>)> {
+        self.lists
+            .iter()
+            .filter_map(|(fingerprint, (direction, at))| {
+                let rule = self.rules.rules.get(*direction).as_ref()?.get(*at)?;
+                Some((*fingerprint, atoms(&rule.peers)?))
+            })
+    }
+
+    /// Looks up its lists of peers.
+    fn acquire(&mut self, peer_sets: &mut PeerSets) {
+        let [ingress, egress] = DIRECTIONS.map(|direction| {
+            let rules = self.rules.rules.get_mut(direction).iter_mut().flatten();
+            let numbers = rules.map(|rule| match &mut rule.peers {
+                Peers::All => None,
+                Peers::Any(atoms) => Some(peer_sets.acquire(atoms)),
+            });
+            numbers.collect()
+        });
+        self.peers = Some(PerDirection { ingress, egress });
+    }
+
+    /// The numbers of its lists of peers in one direction, as far as they are looked up.
+    fn numbers(&self, direction: Direction) -> impl Iterator<Item = Number> {
+        let peers = self.peers.iter();
+        peers.flat_map(move |peers| peers.get(direction).iter().flatten().copied())
+    }
+
+    /// The rules of one direction with their lists of peers, if these are looked up.
+    fn rules_with_peers(
+        &self,
+        direction: Direction,
+    ) -> impl Iterator<Item = (&Rule, Option<Number>)> {
+        let peers = self.peers.iter();
+        let peers = peers.flat_map(move |peers| peers.get(direction).iter().copied());
+        self.rules.rules.get(direction).iter().flatten().zip(peers)
     }
 }
 
 /// The policies in force here, and what they come to.
 #[derive(Debug, Default)]
 pub struct Model {
-    max_cost: MaxCost,
-    without_networks: WithoutNetworks,
+    costs: Costs,
     fingerprints: Fingerprints,
     /// Whether everything was looked at once.
     started: bool,
@@ -146,16 +196,15 @@ impl Model {
     /// The state in which nothing was compiled yet.
     pub fn anew(&self) -> Self {
         Self {
-            max_cost: self.max_cost,
+            costs: Costs::limited(self.costs.max),
             ..Self::default()
         }
     }
 
-    /// For tests that cannot have so many networks.
+    /// For tests that cannot have so many rules.
     #[cfg(test)]
     pub fn limit_cost(&mut self, own: usize, joint: usize) {
-        let cheap = self.max_cost.cheap.min(own);
-        self.max_cost = MaxCost { own, joint, cheap };
+        self.costs.max = cost::MaxCost { own, joint };
     }
 
     /// What of the policies in force cannot be represented.
@@ -191,13 +240,6 @@ impl Model {
         self.in_force.keys().cloned().collect()
     }
 
-    /// The policies in force whose networks match nothing, because they overlap too much.
-    pub fn without_networks(&self) -> BTreeSet<PolicyKey> {
-        let in_force = self.in_force.iter();
-        let without = in_force.filter(|(_, one)| one.whole.is_some());
-        without.map(|(key, _)| key.clone()).collect()
-    }
-
     /// Brings the verdicts up to date. What has changed; none if all of them are new.
     pub fn update(&mut self, index: &mut Index, verdicts: &mut Verdicts) -> Option<VerdictsDelta> {
         let first = !std::mem::replace(&mut self.planned, true);
@@ -205,6 +247,9 @@ impl Model {
         verdicts.active = true;
         let mut changing = Changing::of(verdicts, !is_all_new);
         let identified = self.identify(index, &mut changing, first);
+        if !identified.touched.is_empty() || !self.pending.locals.is_empty() {
+            self.limit_profiles(index, changing.desired);
+        }
         self.judge(index, &mut changing);
         self.pair(&identified, &mut changing);
         self.settle();
@@ -275,7 +320,7 @@ impl Model {
 }
 
 /// The list of peers of a rule; none for everybody.
-fn atoms(peers: &Peers) -> Option<&BTreeSet<rules::Atom>> {
+fn atoms(peers: &Peers) -> Option<&BTreeSet<Atom>> {
     match peers {
         Peers::All => None,
         Peers::Any(atoms) => Some(atoms),

@@ -308,6 +308,12 @@ pub fn bounds<L: Copy + Ord>(
 pub struct Fingerprints(RandomState);
 
 impl Fingerprints {
+    /// That of one list of peers.
+    pub fn of(&self, atoms: &BTreeSet<Atom>) -> u128 {
+        let half = |which: u8| u128::from(self.0.hash_one((atoms, which)));
+        (half(0) << 64) | half(1)
+    }
+
     /// The sum after a bound.
     pub fn after<L: Copy + Hash>(&self, sum: u128, bound: &Bound<L>) -> u128 {
         let half = |which: u8| u128::from(self.0.hash_one((bound.list, which)));

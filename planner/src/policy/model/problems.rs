@@ -13,8 +13,10 @@ impl Model {
     /// in force nowhere because it is not known whom they are about.
     pub(super) fn collect_problems(&mut self, index: &Index) {
         let in_force = self.in_force.iter().filter_map(partly_unsupported);
+        let refused = self.refused().into_iter().map(too_costly);
         let cluster = index.cluster_policies.objects().values();
         self.problems = in_force
+            .chain(refused)
             .chain(cluster.filter_map(without_subject))
             .collect();
     }
@@ -28,6 +30,20 @@ fn partly_unsupported((key, one): (&PolicyKey, &InForce)) -> Option<Problem> {
     let text = format!("not all of this policy can be carried out: {what}");
     let object = key.to_string();
     Some(Problem::new(ProblemKind::PolicyUnsupported, object, text))
+}
+
+fn too_costly(key: PolicyKey) -> Problem {
+    let text = match &key {
+        PolicyKey::Network(namespace, _) => format!(
+            "the NetworkPolicies of Namespace {namespace} need more than this node has room for: \
+             they allow nothing here, and the pods that they select stay isolated"
+        ),
+        PolicyKey::Cluster(_) => "the ClusterNetworkPolicies need more than this node has room \
+             for: they accept nothing here, and what they would deny in part they deny altogether"
+            .to_owned(),
+    };
+    let problem = Problem::new(ProblemKind::PolicyUnsupported, key.to_string(), text);
+    problem.with_cure("use fewer different selectors, networks and ports in these policies")
 }
 
 fn without_subject(policy: &ClusterNetworkPolicy) -> Option<Problem> {

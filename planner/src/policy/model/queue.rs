@@ -9,8 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::cost::Owner;
 use super::local::{Local, PolicyKey};
-use super::overlaps::Owner;
 use super::select::{Policies, touched_policies};
 use super::{Model, index::Index};
 
@@ -88,7 +88,7 @@ impl Model {
             .extend(waiting.map(|(address, _)| *address));
         let cost = |key: &PolicyKey| {
             let was = self.in_force.get(key);
-            let was = was.map_or(0, |one| one.whole().count());
+            let was = was.map_or(0, |one| one.rules.count());
             index.rules_of(key).max(was)
         };
         let mut owners: Vec<(usize, Vec<(usize, PolicyKey)>)> = Vec::new();

@@ -48,6 +48,13 @@ pub enum Atom {
     Nodes(LabelSelector),
 }
 
+/// Whether a list of peers has networks.
+pub fn has_networks(atoms: &BTreeSet<Atom>) -> bool {
+    // Those by labels, which may be thousands, come first.
+    let mut others = atoms.iter().rev().take_while(|atom| !atom.is_by_labels());
+    others.any(Atom::is_network)
+}
+
 /// The other ends of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peers {
@@ -124,13 +131,6 @@ impl Atom {
 }
 
 impl Rules {
-    /// The lists of peers of all rules that name networks.
-    pub fn network_lists(&self) -> impl Iterator<Item = &BTreeSet<Atom>> {
-        let both = DIRECTIONS.into_iter();
-        let rules = both.flat_map(|direction| self.rules.get(direction).iter().flatten());
-        rules.filter_map(Rule::network_list)
-    }
-
     /// How many rules there are.
     pub fn count(&self) -> usize {
         let both = DIRECTIONS.map(|direction| self.rules.get(direction).as_ref());
@@ -139,22 +139,9 @@ impl Rules {
 
     /// Whether any rule names networks.
     pub fn has_networks(&self) -> bool {
-        self.network_lists().next().is_some()
-    }
-
-    /// The same if no network can be represented.
-    pub fn without_networks(mut self) -> Self {
-        let tier = self.tier;
-        for direction in DIRECTIONS {
-            if let Some(rules) = self.rules.get_mut(direction) {
-                let left = std::mem::take(rules).into_iter();
-                rules.extend(left.filter_map(|rule| rule.without_networks(tier)));
-            }
-        }
-        let what =
-            "its networks and those of other rules overlap too much, so that they match nothing";
-        self.unsupported.push(what.to_owned());
-        self
+        let both = DIRECTIONS.into_iter();
+        let mut rules = both.flat_map(|direction| self.rules.get(direction).iter().flatten());
+        rules.any(|rule| matches!(&rule.peers, Peers::Any(atoms) if has_networks(atoms)))
     }
 }
 
@@ -166,34 +153,6 @@ impl Namespaces {
 }
 
 impl Rule {
-    /// Its list of peers, if that has networks.
-    pub fn network_list(&self) -> Option<&BTreeSet<Atom>> {
-        let Peers::Any(atoms) = &self.peers else {
-            return None;
-        };
-        // Those by labels, which may be thousands, come first.
-        let mut others = atoms.iter().rev().take_while(|atom| !atom.is_by_labels());
-        others.any(Atom::is_network).then_some(atoms)
-    }
-
-    /// The same if no network can be represented; none if it then matches nothing.
-    fn without_networks(mut self, tier: Tier) -> Option<Self> {
-        let Some(atoms) = self.network_list() else {
-            return Some(self);
-        };
-        match (tier, self.action) {
-            (Tier::Network, _) => {
-                let left = atoms.iter().filter(|atom| !atom.is_network());
-                let left: BTreeSet<Atom> = left.cloned().collect();
-                let matches = !left.is_empty();
-                self.peers = Peers::Any(Arc::new(left));
-                matches.then_some(self)
-            }
-            (_, Action::Accept) => None,
-            (_, Action::Deny | Action::Pass) => Some(Self::denies_everything()),
-        }
-    }
-
     /// What a rule that denies or passes is taken for if a part of it is not known.
     fn denies_everything() -> Self {
         Self {

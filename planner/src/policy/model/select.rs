@@ -1,6 +1,6 @@
 //! Which policies apply to which local pods.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use super::index::Index;
 use super::labels::Kind;
 use super::local::{Known, Local, LocalPod, PolicyKey};
 use super::pods::PodKey;
-use super::rules::{Peers, Rules};
-use super::verdicts::{DIRECTIONS, Direction, PerDirection, Verdicts};
+use super::rules::Rules;
+use super::verdicts::{Direction, Verdicts};
 use super::wants;
-use super::{InForce, Model, overlaps};
+use super::{InForce, Model, PeerNumbers};
 
 /// Policies that may be other ones; none means all.
 pub(super) type Policies = Option<BTreeSet<PolicyKey>>;
@@ -222,7 +222,7 @@ impl Model {
         index: &Index,
         changed: &BTreeSet<PolicyKey>,
         touched: &Policies,
-    ) -> (bool, Vec<InForce>) {
+    ) -> (bool, Vec<PeerNumbers>) {
         if changed.is_empty() {
             return (false, Vec::new());
         }
@@ -230,7 +230,8 @@ impl Model {
         let applied: BTreeSet<&PolicyKey> = locals
             .flat_map(|local| changed.intersection(&local.applied))
             .collect();
-        let mut wanted: BTreeMap<PolicyKey, Option<Rules>> = BTreeMap::new();
+        let (mut others, mut released) = (BTreeSet::new(), Vec::new());
+        let mut networks = false;
         for key in changed {
             // Its rules follow from the policy alone.
             let is_same = touched.as_ref().is_some_and(|all| !all.contains(key));
@@ -238,39 +239,24 @@ impl Model {
                 continue;
             }
             let rules = applied.contains(key).then(|| index.rules(key)).flatten();
-            if self.in_force.get(key).map(InForce::whole) != rules.as_ref() {
-                wanted.insert(key.clone(), rules);
+            let was = self.in_force.get(key).map(|one| &one.rules);
+            if was == rules.as_ref() {
+                continue;
             }
-        }
-        self.limit_overlaps(changed, &mut wanted);
-        let mut others = BTreeSet::new();
-        let mut released = Vec::new();
-        for (key, rules) in wanted {
-            released.extend(self.in_force.remove(&key));
-            if let Some(whole) = rules {
-                let (mut rules, whole) = match self.without_networks.has(&key) {
-                    true => (whole.clone().without_networks(), Some(whole)),
-                    false => (whole, None),
-                };
-                let peers = DIRECTIONS.map(|direction| {
-                    let rules = rules.rules.get_mut(direction).iter_mut().flatten();
-                    let numbers = rules.map(|rule| match &mut rule.peers {
-                        Peers::All => None,
-                        Peers::Any(atoms) => Some(self.peer_sets.acquire(atoms)),
-                    });
-                    numbers.collect()
-                });
-                let [ingress, egress] = peers;
-                let peers = PerDirection { ingress, egress };
-                let one = InForce {
-                    rules,
-                    whole,
-                    peers,
-                };
+            networks |= was.into_iter().chain(&rules).any(Rules::has_networks);
+            released.extend(self.in_force.remove(key).and_then(|one| one.peers));
+            if let Some(rules) = rules {
+                let one = InForce::new(rules, &self.fingerprints);
                 self.in_force.insert(key.clone(), one);
             }
-            others.insert(key);
+            others.insert(key.clone());
         }
+        if others.is_empty() {
+            return (false, released);
+        }
+        let (more, refused) = self.acquire_lists(&others, networks);
+        released.extend(more);
+        others.extend(refused);
         for (address, local) in &self.locals {
             // A policy that changed applies to this one, or did.
             if !local.applied.is_disjoint(&others) {
@@ -280,48 +266,17 @@ impl Model {
         (!others.is_empty(), released)
     }
 
-    /// Finds which policies are to match no network, when these have become others or are not
-    /// in force any more. Those in force for which that changes are added to these.
-    fn limit_overlaps(
-        &mut self,
-        changed: &BTreeSet<PolicyKey>,
-        wanted: &mut BTreeMap<PolicyKey, Option<Rules>>,
-    ) {
-        let mut without_networks = std::mem::take(&mut self.without_networks);
-        let stay = self.in_force.iter();
-        let stay = stay.filter(|(key, _)| !wanted.contains_key(key));
-        let mut policies: overlaps::Policies<'_> =
-            stay.map(|(key, one)| (key, one.whole())).collect();
-        let new = wanted.iter();
-        policies.extend(new.filter_map(|(key, rules)| Some((key, rules.as_ref()?))));
-        let has_networks = |(key, rules): (&PolicyKey, &Option<Rules>)| {
-            let was = self.in_force.get(key);
-            rules.as_ref().is_some_and(Rules::has_networks)
-                || was.is_some_and(|one| one.whole().has_networks())
-        };
-        let lists = wanted.iter().any(has_networks);
-        self.find_without_networks(&mut without_networks, &policies, changed, lists);
-        let differ = self.in_force.iter().filter(|(key, one)| {
-            !wanted.contains_key(key) && one.whole.is_some() != without_networks.has(key)
-        });
-        let differ: Vec<_> = differ
-            .map(|(key, one)| (key.clone(), Some(one.whole().clone())))
-            .collect();
-        wanted.extend(differ);
-        self.without_networks = without_networks;
-    }
-
     /// Releases the lists of peers of policies. This comes after new ones are in and what
     /// is retained is known, so that a list that stays keeps its number.
-    fn release(&mut self, policies: &[InForce]) {
-        for one in policies {
-            for direction in DIRECTIONS {
-                for peers in one.peers.get(direction).iter().flatten() {
-                    self.peer_sets.release(*peers);
-                }
-            }
+    fn release(&mut self, peers: &[PeerNumbers]) {
+        let lists = peers
+            .iter()
+            .flat_map(|one| one.ingress.iter().chain(&one.egress));
+        for list in lists.flatten() {
+            self.peer_sets.release(*list);
         }
     }
+
     /// What is watched for the policies in force, and which names of ports they use; with
     /// the rules before that still decide.
     fn look_around(&mut self, index: &Index) {

@@ -42,14 +42,9 @@ impl Model {
             false => Unlisted::new(),
         };
         let was = std::mem::replace(&mut self.unlisted, unlisted);
-        let is_other = |peers: &Option<Number>| {
-            let is = |all: &Unlisted| peers.is_some_and(|peers| all.contains_key(&peers));
-            is(&was) != is(&self.unlisted)
-        };
+        let is_other = |list: Number| was.contains_key(&list) != self.unlisted.contains_key(&list);
         let others = self.in_force.iter().filter(|(_, one)| {
-            let mut both = DIRECTIONS
-                .iter()
-                .flat_map(|one_way| one.peers.get(*one_way));
+            let mut both = DIRECTIONS.into_iter().flat_map(|way| one.numbers(way));
             both.any(is_other)
         });
         let others: BTreeSet<&PolicyKey> = others.map(|(key, _)| key).collect();
@@ -134,8 +129,8 @@ impl Model {
                 if of.is_some_and(|(_, only)| only != direction) {
                     continue;
                 }
-                let lists = one.peers.get(direction).iter().flatten();
-                let left = lists.filter_map(|list| self.unlisted.get(list));
+                let lists = one.numbers(direction);
+                let left = lists.filter_map(|list| self.unlisted.get(&list));
                 for left in left {
                     waiting.entry(key).or_default().extend(left);
                 }

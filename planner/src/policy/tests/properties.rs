@@ -174,11 +174,11 @@ pub fn sizes(desired: &Desired) -> [usize; 11] {
     ]
 }
 
-/// A random world in which, mostly, networks may overlap only a little.
+/// A random world in which, mostly, policies may cost only a little.
 fn limited(dice: &mut Dice) -> (World, [usize; 2]) {
     let mut world = World::random(dice);
-    let max = *dice.pick(&[usize::MAX, 0, 3, 12, 40]);
-    let joint = *dice.pick(&[max, max.saturating_mul(2), max / 2, 60]);
+    let max = *dice.pick(&[usize::MAX, 0, 120, 250, 500, 1000]);
+    let joint = *dice.pick(&[max, max.saturating_mul(2), max / 2, 700]);
     world.planner.model.limit_cost(max, joint);
     (world, [max, joint])
 }

@@ -198,7 +198,7 @@ impl World {
     /// the planner.
     pub fn evaluate(&self, flow: Flow) -> Explanation {
         let policies = Policies {
-            without_networks: self.planner.model.without_networks(),
+            refused: self.planner.model.refused(),
             ..self.cluster.policies()
         };
         let packet = Packet {

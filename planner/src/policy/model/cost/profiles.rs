@@ -1,0 +1,175 @@
+//! What the profiles of the pods here cost.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::{Owner, refused};
+use crate::policy::model::Model;
+use crate::policy::model::class::Class;
+use crate::policy::model::index::Index;
+use crate::policy::model::local::{Local, PolicyKey};
+use crate::policy::model::verdicts::{DIRECTIONS, Direction, Number, Verdicts};
+
+/// What policies of one owner say in one direction, as numbers of ranges of ports.
+#[derive(Debug, Default)]
+struct Ranges {
+    everybody: usize,
+    lists: HashMap<Number, usize>,
+}
+
+/// Local pods to which the same policies apply.
+#[derive(Debug)]
+struct Group<'a> {
+    namespace: &'a str,
+    applied: &'a BTreeSet<PolicyKey>,
+    addresses: usize,
+}
+
+impl Model {
+    /// Finds anew who is refused for the profiles of local pods, with the identities of now,
+    /// and gives these pods other rules.
+    pub(in crate::policy::model) fn limit_profiles(&mut self, index: &Index, verdicts: &Verdicts) {
+        let mut costs: BTreeMap<Owner, usize> = BTreeMap::new();
+        for group in self.groups() {
+            for owner in [Owner::Cluster, Owner::Namespace(group.namespace.to_owned())] {
+                let cost = self.cost_of_profiles(&group, &owner);
+                if cost > 0 {
+                    let sum = costs.entry(owner).or_default();
+                    *sum = sum.saturating_add(cost);
+                }
+            }
+        }
+        let lists = self.costs.lists.iter();
+        for (owner, cost) in
+            lists.filter(|(owner, _)| !self.costs.refused_for_lists.contains(owner))
+        {
+            *costs.entry(owner.clone()).or_default() += cost;
+        }
+        let now = refused(&costs, self.costs.max, |_| 0);
+        let differ: BTreeSet<Owner> = &now ^ &self.costs.refused_for_profiles;
+        if differ.is_empty() {
+            return;
+        }
+        self.costs.refused_for_profiles = now;
+        for (address, local) in &self.locals {
+            if local
+                .applied
+                .iter()
+                .any(|key| differ.contains(&Owner::of(key)))
+            {
+                self.pending.locals.insert(*address);
+            }
+        }
+        self.classify(index, verdicts);
+        self.collect_problems(index);
+    }
+
+    /// Local pods by the policies that apply to them.
+    fn groups(&self) -> Vec<Group<'_>> {
+        let mut places: HashMap<_, usize> = HashMap::new();
+        let mut groups: Vec<Group<'_>> = Vec::new();
+        for local in self.locals.values() {
+            let (Some(kind), false) = (local.subject(), local.applied.is_empty()) else {
+                continue;
+            };
+            let at = *places.entry(same_policies(local)).or_insert(groups.len());
+            match groups.get_mut(at) {
+                Some(group) => group.addresses += 1,
+                None => groups.push(Group {
+                    namespace: &kind.namespace,
+                    applied: &local.applied,
+                    addresses: 1,
+                }),
+            }
+        }
+        groups
+    }
+
+    /// The ranges of ports in all profiles of a group for an owner's policies, and the pairs of
+    /// its addresses and identities in their lists.
+    fn cost_of_profiles(&self, group: &Group<'_>, owner: &Owner) -> usize {
+        let each = DIRECTIONS.map(|direction| {
+            let ranges = self.ranges(group, owner, direction);
+            let pairs = self.identities.having(ranges.lists.keys().copied());
+            let pairs = pairs.min(self.identities.len());
+            let sum = self.ranges_at_most(&ranges, pairs);
+            let sum = if sum > self.costs.max.own {
+                self.ranges_in_all(&ranges)
+            } else {
+                sum
+            };
+            sum.saturating_add(pairs.saturating_mul(group.addresses))
+        });
+        each.into_iter().fold(0, usize::saturating_add)
+    }
+
+    fn ranges(&self, group: &Group<'_>, owner: &Owner, direction: Direction) -> Ranges {
+        let mut ranges = Ranges::default();
+        for key in group.applied.iter().filter(|key| owner.owns(key)) {
+            let Some(one) = self.in_force.get(key) else {
+                continue;
+            };
+            for (rule, peers) in one.rules_with_peers(direction) {
+                let sum = match peers {
+                    None => &mut ranges.everybody,
+                    Some(peers) => ranges.lists.entry(peers).or_default(),
+                };
+                *sum = sum.saturating_add(rule.ports.count());
+            }
+        }
+        ranges
+    }
+
+    /// A bound of [`Model::ranges_in_all`] that takes no look at the identities, of which so
+    /// many are in any of the lists.
+    fn ranges_at_most(&self, ranges: &Ranges, identities: usize) -> usize {
+        let of_lists = ranges.lists.iter();
+        let by_list = of_lists.fold(0, |sum: usize, (list, count)| {
+            let identities = self.identities.having([*list]);
+            sum.saturating_add(identities.saturating_mul(*count))
+        });
+        let combinations = u32::try_from(ranges.lists.len()).ok();
+        let combinations = combinations.and_then(|lists| 1usize.checked_shl(lists));
+        let different = combinations.map_or(identities, |most| most.min(identities));
+        let all: usize = ranges.lists.values().sum();
+        let by_combination = different.saturating_mul(all);
+        let everybody = ranges.everybody.saturating_mul(different + 1);
+        by_list.min(by_combination).saturating_add(everybody)
+    }
+
+    /// The ranges of ports in the profiles for all different combinations of lists, or so many
+    /// that they are too many.
+    fn ranges_in_all(&self, ranges: &Ranges) -> usize {
+        let mut known = HashSet::new();
+        let mut sum = ranges.everybody;
+        for (_, identity) in self.identities.iter() {
+            let lists = identity.content.sets.iter().copied();
+            let lists: Vec<Number> = lists.filter(|one| ranges.lists.contains_key(one)).collect();
+            if lists.is_empty() || known.contains(&lists) {
+                continue;
+            }
+            let each = lists.iter().filter_map(|list| ranges.lists.get(list));
+            sum = each.fold(sum.saturating_add(ranges.everybody), |sum, count| {
+                sum.saturating_add(*count)
+            });
+            if sum > self.costs.max.own {
+                break;
+            }
+            known.insert(lists);
+        }
+        sum
+    }
+}
+
+/// What is equal for pods to which the same policies apply: mostly they share their rules, which
+/// says so without a comparison of thousands of names.
+fn same_policies(local: &Local) -> (Option<[*const Class; 2]>, Option<&BTreeSet<PolicyKey>>) {
+    let classes = DIRECTIONS.map(|direction| local.classes.get(direction).as_ref());
+    let are_shared = { classes.iter().flatten() }.all(|class| class.before().is_none());
+    let rules = classes.map(|class| class.map_or(std::ptr::null(), Arc::as_ptr));
+    if are_shared {
+        (Some(rules), None)
+    } else {
+        (None, Some(&local.applied))
+    }
+}
