@@ -17,11 +17,12 @@ app.kubernetes.io/component: agent
 {{- define "tweed.cniConfDir" -}}{{ .Values.agent.cniConfDir | default "/etc/cni/net.d" }}{{- end }}
 {{- define "tweed.runDir" -}}{{ .Values.agent.runDir | default "/run/tweed" }}{{- end }}
 
-{{/* A flag's value as text. Numbers come as floats, and large ones would be
-     written as 1.6e+07. */}}
+{{/* A flag's value as text; nothing if it is not set. Numbers come as floats, and large ones
+     would be written as 1.6e+07; on and off without quotes are booleans. */}}
 {{- define "tweed.text" -}}
 {{- if kindIs "slice" . -}}{{ join "," . }}
 {{- else if kindIs "float64" . -}}{{ int64 . }}
+{{- else if kindIs "bool" . -}}{{ ternary "on" "off" . }}
 {{- else -}}{{ . }}
 {{- end -}}
 {{- end }}

@@ -78,25 +78,33 @@ impl Shape {
     /// As a JSON schema. Its patterns keep to what Go and JavaScript both read.
     pub fn schema(&self) -> Value {
         match self {
-            Self::Words(words) => json!({ "enum": words }),
+            Self::Words(words) => {
+                // YAML reads on and off without quotes as booleans.
+                let is_word = |one: &str| words.iter().any(|word| word == one);
+                let booleans = [("on", true), ("off", false)];
+                let booleans = booleans.iter().filter(|(word, _)| is_word(word));
+                let words = words.iter().map(|word| json!(word));
+                let all: Vec<Value> = words.chain(booleans.map(|(_, one)| json!(one))).collect();
+                json!({ "enum": all })
+            }
             Self::Number { most } => json!({ "type": "integer", "minimum": 1, "maximum": most }),
             Self::Cidr => text(&cidr()),
-            Self::Cidrs => json!({
-                "type": "array",
-                "items": text(&cidr()),
-                "maxItems": 2,
-                "uniqueItems": true,
-            }),
-            Self::NodePortsAt => json!({
-                "type": "array",
-                "items": text(&format!("^(primary|all)$|{}", cidr())),
-                "minItems": 1,
-            }),
-            Self::LoadBalancersIn => json!({
-                "type": "array",
-                "items": text(&format!("^all$|{}", cidr())),
-                "minItems": 1,
-            }),
+            Self::Cidrs => {
+                let mut list = one_or_several(&cidr());
+                list["maxItems"] = json!(2);
+                list["uniqueItems"] = json!(true);
+                list
+            }
+            Self::NodePortsAt => {
+                let mut list = one_or_several(&format!("^(primary|all)$|{}", cidr()));
+                list["minItems"] = json!(1);
+                list
+            }
+            Self::LoadBalancersIn => {
+                let mut list = one_or_several(&format!("^all$|{}", cidr()));
+                list["minItems"] = json!(1);
+                list
+            }
             Self::Folder => text("^/"),
             Self::Url => text(r"^https://[^/?#\s]+/?$"),
             Self::Listener => {
@@ -154,6 +162,11 @@ fn text(pattern: &str) -> Value {
     json!({ "type": "string", "pattern": pattern })
 }
 
+/// A list of such texts, or one of them without a list.
+fn one_or_several(pattern: &str) -> Value {
+    json!({ "type": ["array", "string"], "items": text(pattern), "pattern": pattern })
+}
+
 fn ipv4() -> String {
     format!(r"({OCTET}\.){{3}}{OCTET}")
 }
@@ -167,6 +180,7 @@ fn cidr() -> String {
 pub fn as_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
+        Value::Bool(is_on) => if *is_on { "on" } else { "off" }.to_owned(),
         Value::Array(items) => items.iter().map(as_text).collect::<Vec<_>>().join(","),
         other => other.to_string(),
     }
