@@ -32,7 +32,7 @@ fn labels(labels: &[(&str, String)]) -> Labels {
 
 fn selector(selected: &[(&str, String)]) -> LabelSelector {
     LabelSelector {
-        match_labels: labels(selected),
+        match_labels: labels(selected).into_iter().collect(),
         ..LabelSelector::default()
     }
 }

@@ -8,8 +8,9 @@ pub type Labels = BTreeMap<String, String>;
 /// A selector over labels. Without any requirement it selects everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
 pub struct LabelSelector {
-    /// `matchLabels`: each of these labels with this value.
-    pub match_labels: Labels,
+    /// `matchLabels`: each of these labels with this value, in the order of their keys. Policies
+    /// may have tens of thousands of selectors, and a map of one label has room for eleven.
+    pub match_labels: Box<[(String, String)]>,
     /// `matchExpressions`: each of these.
     pub match_expressions: Vec<Requirement>,
 }
@@ -79,7 +80,7 @@ impl LabelSelector {
     }
 
     fn all_hold<'a>(&self, label: &impl Fn(&str) -> Option<&'a str>, unknown: bool) -> bool {
-        let equal = |(key, value): (&String, &String)| label(key) == Some(value.as_str());
+        let equal = |(key, value): &(String, String)| label(key) == Some(value.as_str());
         let holds = |one: &Requirement| one.holds(label).unwrap_or(unknown);
         self.match_labels.iter().all(equal) && self.match_expressions.iter().all(holds)
     }

@@ -7,7 +7,7 @@ use tweed_core::object::namespace::Namespace;
 use tweed_core::object::network_policy::{NetworkPolicy, Peer, Port, PortMatch, Rule};
 use tweed_core::object::node::Node;
 use tweed_core::object::pod::Pod;
-use tweed_core::object::selector::{LabelSelector, Operator};
+use tweed_core::object::selector::{LabelSelector, Labels, Operator};
 
 use super::case::{Case, Packet};
 
@@ -201,7 +201,7 @@ fn selector(selector: &LabelSelector) -> Value {
         json!({ "key": requirement.key, "operator": operator, "values": requirement.values })
     });
     json!({
-        "matchLabels": selector.match_labels,
+        "matchLabels": selector.match_labels.iter().cloned().collect::<Labels>(),
         "matchExpressions": expressions.collect::<Vec<_>>(),
     })
 }

@@ -160,8 +160,8 @@ fn selector() -> impl Strategy<Value = LabelSelector> {
         ..LabelSelector::default()
     });
     let matching = (labels(), vec(requirement(), 0..2));
-    let matching = matching.prop_map(|(match_labels, match_expressions)| LabelSelector {
-        match_labels,
+    let matching = matching.prop_map(|(labels, match_expressions)| LabelSelector {
+        match_labels: labels.into_iter().collect(),
         match_expressions,
     });
     let expression = requirement().prop_map(|requirement| LabelSelector {

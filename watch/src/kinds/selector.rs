@@ -101,7 +101,7 @@ impl From<Selector> for LabelSelector {
             });
         }
         Self {
-            match_labels: labels(selector.match_labels),
+            match_labels: labels(selector.match_labels).into_iter().collect(),
             match_expressions,
         }
     }

@@ -12,7 +12,7 @@ use super::message::Message;
 /// A selector of the label `team`, in the three forms.
 fn team_selector(value: &str) -> LabelSelector {
     LabelSelector {
-        match_labels: team(value),
+        match_labels: team(value).into_iter().collect(),
         ..LabelSelector::default()
     }
 }

@@ -378,7 +378,7 @@ fn a_policy_that_waits_for_one_list_after_another_is_told_after_the_same_time() 
     with_peers.ingress = vec![Rule {
         peers: vec![Peer::Pods {
             namespace: Some(LabelSelector {
-                match_labels: labels(),
+                match_labels: labels().into_iter().collect(),
                 ..LabelSelector::default()
             }),
             pod: None,

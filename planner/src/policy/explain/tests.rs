@@ -122,7 +122,7 @@ fn only_api() -> NetworkPolicy {
         namespace: "shop".to_owned(),
         name: "db".to_owned(),
         pod_selector: LabelSelector {
-            match_labels: labels("db"),
+            match_labels: labels("db").into_iter().collect(),
             ..LabelSelector::default()
         },
         policy_types: vec!["Ingress".to_owned()],
@@ -130,7 +130,7 @@ fn only_api() -> NetworkPolicy {
             peers: vec![Peer::Pods {
                 namespace: None,
                 pod: Some(LabelSelector {
-                    match_labels: labels("api"),
+                    match_labels: labels("api").into_iter().collect(),
                     ..LabelSelector::default()
                 }),
             }],
@@ -254,7 +254,7 @@ fn a_pod_that_is_not_known_yet_is_isolated() {
 #[test]
 fn while_a_policy_waits_what_is_in_force_is_told_with_what_it_waits_for() {
     let mut other = only_api();
-    other.pod_selector.match_labels = labels("other");
+    other.pod_selector.match_labels = labels("other").into_iter().collect();
     let mut planner = planner(vec![other]);
     planner.drop_scope(&PodScope::All);
     planner.plan();

@@ -257,8 +257,9 @@ fn anchor(namespaces: &Namespaces, pod: &LabelSelector) -> Anchor {
     let namespace = match namespaces {
         Namespaces::Named(name) => Some(name.clone()),
         Namespaces::Selected(selector) => {
-            let name = selector.match_labels.get(Namespace::NAME_LABEL);
-            name.cloned()
+            let mut labels = selector.match_labels.iter();
+            let name = labels.find(|(key, _)| key == Namespace::NAME_LABEL);
+            name.map(|(_, value)| value.clone())
         }
     };
     let expressions = pod.match_expressions.iter();
@@ -266,7 +267,8 @@ fn anchor(namespaces: &Namespaces, pod: &LabelSelector) -> Anchor {
         (Operator::In, [value]) => Some((&one.key, value)),
         _ => None,
     });
-    let label = pod.match_labels.iter().chain(equal).next();
+    let labels = pod.match_labels.iter().map(|(key, value)| (key, value));
+    let label = labels.chain(equal).next();
     Anchor {
         namespace,
         label: label.map(|(key, value)| (key.clone(), value.clone())),

@@ -128,7 +128,8 @@ impl<'a> Labelled<'a> {
 /// The keys of labels that a selector asks for.
 fn keys(selector: &LabelSelector) -> impl Iterator<Item = &str> {
     let expressions = selector.match_expressions.iter().map(|one| &one.key);
-    let keys = selector.match_labels.keys().chain(expressions);
+    let labels = selector.match_labels.iter().map(|(key, _)| key);
+    let keys = labels.chain(expressions);
     keys.map(String::as_str)
 }
 
@@ -254,8 +255,8 @@ mod tests {
         };
         let expressions = [requirement(), requirement()];
         let expressions = expressions.into_iter().take(dice.roll(3)).collect();
-        let mut match_labels = random_labels(dice);
-        match_labels.retain(|_, _| dice.chance(3));
+        let labels = random_labels(dice).into_iter();
+        let match_labels = labels.filter(|_| dice.chance(3)).collect();
         LabelSelector {
             match_labels,
             match_expressions: expressions,

@@ -25,7 +25,7 @@ pub fn address(text: &str) -> IpAddr {
 
 pub fn selector(pairs: &[(&str, &str)]) -> LabelSelector {
     LabelSelector {
-        match_labels: labels(pairs),
+        match_labels: labels(pairs).into_iter().collect(),
         ..LabelSelector::default()
     }
 }

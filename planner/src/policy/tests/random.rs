@@ -32,7 +32,7 @@ fn selector(dice: &mut Dice) -> LabelSelector {
     }
     if dice.chance(2) {
         let (key, value) = (*dice.pick(&["app", "tier"]), *dice.pick(&["x", "y"]));
-        selector.match_labels.insert(key.into(), value.into());
+        selector.match_labels = [(key.into(), value.into())].into();
         return selector;
     }
     let operators = [
@@ -59,7 +59,9 @@ fn namespace_selector(dice: &mut Dice) -> LabelSelector {
     }
     let name = *dice.pick(&NAMESPACES);
     LabelSelector {
-        match_labels: labels(&[(Namespace::NAME_LABEL, name)]),
+        match_labels: labels(&[(Namespace::NAME_LABEL, name)])
+            .into_iter()
+            .collect(),
         ..LabelSelector::default()
     }
 }
