@@ -120,7 +120,7 @@ impl Model {
             for (rule, peers) in one.rules_with_peers(direction) {
                 let known = class_rule(direction, kind, one.rules.tier, rule, peers);
                 let is_unlisted = peers.is_some_and(|peers| self.unlisted.contains_key(&peers));
-                let by_labels = |atoms: &BTreeSet<Atom>| atoms.iter().any(Atom::is_by_labels);
+                let by_labels = |atoms: &[Atom]| atoms.iter().any(Atom::is_by_labels);
                 let by_labels = atoms(&rule.peers).is_some_and(by_labels);
                 let others = is_unlisted.then(|| ClassRule {
                     peers: peers.filter(|_| !by_labels),

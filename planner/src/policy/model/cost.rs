@@ -186,8 +186,7 @@ impl Model {
     /// The cost of the lists of an owner's policies.
     fn cost_of_lists(&self, owner: &Owner) -> usize {
         let of_owner = self.in_force.iter().filter(|(key, _)| owner.owns(key));
-        let lists: HashMap<u128, &BTreeSet<Atom>> =
-            of_owner.flat_map(|(_, one)| one.lists()).collect();
+        let lists: HashMap<u128, &[Atom]> = of_owner.flat_map(|(_, one)| one.lists()).collect();
         let by_labels = lists.values().map(|atoms| {
             let selectors = atoms.iter().take_while(|atom| atom.is_by_labels()).count();
             match selectors {
@@ -200,16 +199,15 @@ impl Model {
 
     /// How much more the networks of all owners but some overlap than those of each do.
     fn overlap_across(&self, refused: &BTreeSet<Owner>) -> usize {
-        let mut owned: BTreeMap<Owner, HashMap<u128, &BTreeSet<Atom>>> = BTreeMap::new();
+        let mut owned: BTreeMap<Owner, HashMap<u128, &[Atom]>> = BTreeMap::new();
         for (key, one) in &self.in_force {
             let owner = Owner::of(key);
             if one.rules.has_networks() && !refused.contains(&owner) {
                 owned.entry(owner).or_default().extend(one.lists());
             }
         }
-        let overlap = |lists: &HashMap<u128, &BTreeSet<Atom>>| {
-            overlap(&self.fingerprints, lists.values().copied())
-        };
+        let overlap =
+            |lists: &HashMap<u128, &[Atom]>| overlap(&self.fingerprints, lists.values().copied());
         let each: usize = owned.values().map(overlap).sum();
         overlap(&owned.into_values().flatten().collect()).saturating_sub(each)
     }
@@ -217,10 +215,7 @@ impl Model {
 
 /// The sum of the numbers of lists in all combinations of lists that addresses are in by their
 /// networks. Those of one list are one combination, however many they are.
-fn overlap<'a>(
-    fingerprints: &Fingerprints,
-    lists: impl Iterator<Item = &'a BTreeSet<Atom>>,
-) -> usize {
+fn overlap<'a>(fingerprints: &Fingerprints, lists: impl Iterator<Item = &'a [Atom]>) -> usize {
     let lists: Vec<_> = lists.filter(|atoms| has_networks(atoms)).collect();
     let mut sum = 0usize;
     let mut known: HashSet<u128> = [0].into();

@@ -21,7 +21,7 @@ use crate::addresses::{self, FAMILIES};
 use crate::tables::put;
 
 /// The lists of peers that are new or gone.
-type Changed = BTreeMap<Number, Arc<BTreeSet<Atom>>>;
+type Changed = BTreeMap<Number, Arc<[Atom]>>;
 
 /// The number of kinds from which on they are looked up together, not one by one.
 const MANY: usize = 64;

@@ -97,7 +97,7 @@ impl InForce {
     }
 
     /// Its different lists of peers, by their fingerprints.
-    fn lists(&self) -> impl Iterator<Item = (u128, &BTreeSet<Atom>)> {
+    fn lists(&self) -> impl Iterator<Item = (u128, &[Atom])> {
         self.lists
             .iter()
             .filter_map(|(fingerprint, (direction, at))| {
@@ -320,7 +320,7 @@ impl Model {
 }
 
 /// The list of peers of a rule; none for everybody.
-fn atoms(peers: &Peers) -> Option<&BTreeSet<Atom>> {
+fn atoms(peers: &Peers) -> Option<&[Atom]> {
     match peers {
         Peers::All => None,
         Peers::Any(atoms) => Some(atoms),

@@ -23,7 +23,7 @@ use crate::numbers::Numbers;
 /// One list of peers.
 #[derive(Debug)]
 struct PeerSet {
-    atoms: Arc<BTreeSet<Atom>>,
+    atoms: Arc<[Atom]>,
     /// How many rules have it.
     uses: usize,
     /// Whether one of its CIDRs has exceptions.
@@ -45,12 +45,12 @@ struct Anchor {
 #[derive(Debug)]
 pub struct PeerSets {
     numbers: Numbers,
-    ids: HashMap<Arc<BTreeSet<Atom>>, Number>,
+    ids: HashMap<Arc<[Atom]>, Number>,
     sets: BTreeMap<Number, PeerSet>,
     anchors: HashMap<Anchor, Vec<(Number, Atom)>>,
     nodes: BTreeSet<(LabelSelector, Number)>,
     /// Lists that are new, or gone, since they were last taken.
-    changed: BTreeMap<Number, Arc<BTreeSet<Atom>>>,
+    changed: BTreeMap<Number, Arc<[Atom]>>,
 }
 
 impl Default for PeerSets {
@@ -69,7 +69,7 @@ impl Default for PeerSets {
 impl PeerSets {
     /// The number of a list, which is used once more. An equal one that is in use takes its
     /// place, so that it is held once.
-    pub fn acquire(&mut self, atoms: &mut Arc<BTreeSet<Atom>>) -> Number {
+    pub fn acquire(&mut self, atoms: &mut Arc<[Atom]>) -> Number {
         if let Some((known, id)) = self.ids.get_key_value(&*atoms) {
             *atoms = known.clone();
             let id = *id;
@@ -117,7 +117,7 @@ impl PeerSets {
     }
 
     /// Every list in use, by its number.
-    pub fn iter(&self) -> impl Iterator<Item = (Number, &BTreeSet<Atom>)> + Clone {
+    pub fn iter(&self) -> impl Iterator<Item = (Number, &[Atom])> + Clone {
         self.sets.iter().map(|(id, set)| (*id, &*set.atoms))
     }
 
@@ -161,7 +161,7 @@ impl PeerSets {
 
     /// The lists that are new, or gone, since this was last asked. Numbers of lists that
     /// are gone may be given out again afterwards.
-    pub fn take_changed(&mut self) -> BTreeMap<Number, Arc<BTreeSet<Atom>>> {
+    pub fn take_changed(&mut self) -> BTreeMap<Number, Arc<[Atom]>> {
         self.numbers.settle();
         std::mem::take(&mut self.changed)
     }
@@ -229,7 +229,7 @@ impl PeerSets {
 }
 
 /// The addresses of a family that a list has CIDRs for.
-pub fn ranges(atoms: &BTreeSet<Atom>, family: Family) -> Vec<Range> {
+pub fn ranges(atoms: &[Atom], family: Family) -> Vec<Range> {
     let mut all = Vec::new();
     for atom in atoms {
         if let Atom::Block(cidr, except) | Atom::PodsIn(cidr, except) = atom
@@ -311,7 +311,7 @@ pub struct Fingerprints(RandomState);
 
 impl Fingerprints {
     /// That of one list of peers.
-    pub fn of(&self, atoms: &BTreeSet<Atom>) -> u128 {
+    pub fn of(&self, atoms: &[Atom]) -> u128 {
         let half = |which: u8| u128::from(self.0.hash_one((atoms, which)));
         (half(0) << 64) | half(1)
     }

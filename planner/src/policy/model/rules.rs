@@ -49,7 +49,7 @@ pub enum Atom {
 }
 
 /// Whether a list of peers has networks.
-pub fn has_networks(atoms: &BTreeSet<Atom>) -> bool {
+pub fn has_networks(atoms: &[Atom]) -> bool {
     // Those by labels, which may be thousands, come first.
     let mut others = atoms.iter().rev().take_while(|atom| !atom.is_by_labels());
     others.any(Atom::is_network)
@@ -60,8 +60,8 @@ pub fn has_networks(atoms: &BTreeSet<Atom>) -> bool {
 pub enum Peers {
     /// Everybody.
     All,
-    /// Whoever is one of these.
-    Any(Arc<BTreeSet<Atom>>),
+    /// Whoever is one of these, in ascending order.
+    Any(Arc<[Atom]>),
 }
 
 /// What a rule decides.
@@ -145,6 +145,12 @@ impl Rules {
     }
 }
 
+impl Peers {
+    fn of(atoms: BTreeSet<Atom>) -> Self {
+        Self::Any(atoms.into_iter().collect())
+    }
+}
+
 impl Namespaces {
     /// All of them.
     pub fn all() -> Self {
@@ -165,10 +171,10 @@ impl Rule {
     /// A rule of egress as one about numbers of ports and one about names. Names are those
     /// of pods, so the list of peers of the second one says which pods have to be known.
     fn split(self) -> Vec<Self> {
-        let pods = Peers::Any(Arc::new(match &self.peers {
+        let pods = Peers::of(match &self.peers {
             Peers::All => [Atom::Pods(Namespaces::all(), LabelSelector::default())].into(),
             Peers::Any(atoms) => atoms.iter().map(Atom::of_pods).collect(),
-        }));
+        });
         if self.ports.named.is_empty() || pods == self.peers {
             return vec![self];
         }

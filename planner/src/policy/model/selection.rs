@@ -4,7 +4,7 @@
 //! asked one by one of each kind: what a selector selects is put together from the kinds that
 //! have each of its labels, which costs what the selector says, and a bit for each kind.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use tweed_core::object::selector::{LabelSelector, Labels, Operator};
@@ -168,7 +168,7 @@ impl Kinds<'_> {
 pub fn lists_of<'a>(
     kinds: &[Arc<Kind>],
     labels: &BTreeMap<Arc<str>, Labels>,
-    lists: impl Iterator<Item = (Number, &'a BTreeSet<Atom>)> + Clone,
+    lists: impl Iterator<Item = (Number, &'a [Atom])> + Clone,
 ) -> Vec<Vec<Number>> {
     let (mut of_pods, mut of_namespaces) = (HashSet::new(), HashSet::new());
     for atom in lists.clone().flat_map(|(_, atoms)| atoms.iter()) {
@@ -287,13 +287,13 @@ mod tests {
                     };
                     Atom::Pods(namespaces, random_selector(&mut dice))
                 };
-                (0..3).map(atom).collect()
+                (0..3).map(atom).collect::<Vec<_>>()
             };
-            let lists: Vec<BTreeSet<Atom>> = (0..20).map(list).collect();
-            let found = lists_of(&kinds, &labels, (0..).zip(&lists));
+            let lists: Vec<Vec<Atom>> = (0..20).map(list).collect();
+            let found = lists_of(&kinds, &labels, (0..).zip(lists.iter().map(Vec::as_slice)));
             for (kind, found) in kinds.iter().zip(found) {
                 let of = &labels[&kind.namespace];
-                let selects = |list: &BTreeSet<Atom>| {
+                let selects = |list: &[Atom]| {
                     let mut atoms = list.iter();
                     atoms.any(|atom| selects_kind(atom, kind, of))
                 };

@@ -1,7 +1,6 @@
 //! The rules of a ClusterNetworkPolicy, and whom it is about.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use tweed_core::object::cluster_network_policy::{
     self as cluster, ClusterNetworkPolicy, Protocol, Subject,
@@ -95,7 +94,7 @@ fn cluster_rule(direction: Direction, rule: &cluster::Rule, bad: &mut Vec<String
     let matches = !atoms.is_empty() && !ports.is_empty();
     matches.then_some(Rule {
         action,
-        peers: Peers::Any(Arc::new(atoms)),
+        peers: Peers::of(atoms),
         ports,
     })
 }

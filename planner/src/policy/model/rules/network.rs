@@ -1,7 +1,5 @@
 //! The rules of a NetworkPolicy.
 
-use std::sync::Arc;
-
 use tweed_core::object::network_policy::{self as network, NetworkPolicy, Port};
 use tweed_core::text::printable;
 
@@ -63,7 +61,7 @@ fn network_rule(namespace: &str, rule: &network::Rule, bad: &mut Vec<String>) ->
         Peers::All
     } else {
         let atom = |peer| network_peer(namespace, peer, bad);
-        Peers::Any(Arc::new(rule.peers.iter().filter_map(atom).collect()))
+        Peers::of(rule.peers.iter().filter_map(atom).collect())
     };
     let mut ports = RulePorts::default();
     if rule.ports.is_empty() {
