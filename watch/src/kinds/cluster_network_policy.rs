@@ -24,15 +24,15 @@ use crate::kind::{InvalidName, Kind};
 /// The priority of a policy that has no number there: none that the API allows.
 const NO_PRIORITY: i64 = -1;
 
-/// The used fields of a ClusterNetworkPolicy.
-#[derive(prost::Message, Deserialize)]
-pub struct ClusterNetworkPolicyFields {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<Metadata>,
-    /// `spec` as JSON. No server sends it in protobuf; the number is ours.
-    #[prost(bytes = "vec", tag = "10000")]
-    #[serde(default, deserialize_with = "json")]
-    spec: Vec<u8>,
+message! {
+    /// The used fields of a ClusterNetworkPolicy.
+    pub struct ClusterNetworkPolicyFields {
+        metadata: one(Metadata) = 1,
+        /// `spec` as JSON. No server sends it in protobuf; the number is ours.
+        #[prost(bytes = "vec", tag = "10000")]
+        #[serde(deserialize_with = "json")]
+        spec: Vec<u8>,
+    }
 }
 
 fn json<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {

@@ -14,86 +14,51 @@ use tweed_core::object::endpoint_slice::{
 };
 
 use super::metadata::Metadata;
-use super::{bytes, lossy, number, object, objects, protocol, service, texts};
+use super::{lossy, protocol, service};
 use crate::kind::{InvalidName, Kind};
 
-/// The used fields of an EndpointSlice.
-#[derive(prost::Message, Deserialize)]
-#[serde(default)]
-pub struct EndpointSliceFields {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<Metadata>,
-    #[prost(message, repeated, tag = "2")]
-    #[serde(deserialize_with = "objects")]
-    endpoints: Vec<EndpointFields>,
-    #[prost(message, repeated, tag = "3")]
-    #[serde(deserialize_with = "objects")]
-    ports: Vec<Port>,
-}
+message! {
+    /// The used fields of an EndpointSlice.
+    pub struct EndpointSliceFields {
+        metadata: one(Metadata) = 1,
+        endpoints: objects(EndpointFields) = 2,
+        ports: objects(Port) = 3,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct EndpointFields {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    #[serde(deserialize_with = "texts")]
-    addresses: Vec<Vec<u8>>,
-    #[prost(message, optional, tag = "2")]
-    #[serde(deserialize_with = "object")]
-    conditions: Option<Conditions>,
-    #[prost(bytes = "vec", tag = "6")]
-    #[serde(deserialize_with = "bytes")]
-    node_name: Vec<u8>,
-    #[prost(message, optional, tag = "8")]
-    #[serde(deserialize_with = "object")]
-    hints: Option<Hints>,
-}
+    struct EndpointFields {
+        addresses: texts = 1,
+        conditions: object(Conditions) = 2,
+        node_name: text = 6,
+        hints: object(Hints) = 8,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default)]
-struct Conditions {
-    #[prost(bool, optional, tag = "1")]
-    #[serde(deserialize_with = "condition")]
-    ready: Option<bool>,
-    #[prost(bool, optional, tag = "2")]
-    #[serde(deserialize_with = "condition")]
-    serving: Option<bool>,
-    #[prost(bool, optional, tag = "3")]
-    #[serde(deserialize_with = "condition")]
-    terminating: Option<bool>,
-}
+    struct Conditions {
+        #[prost(bool, optional, tag = "1")]
+        #[serde(deserialize_with = "condition")]
+        ready: Option<bool>,
+        #[prost(bool, optional, tag = "2")]
+        #[serde(deserialize_with = "condition")]
+        serving: Option<bool>,
+        #[prost(bool, optional, tag = "3")]
+        #[serde(deserialize_with = "condition")]
+        terminating: Option<bool>,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Hints {
-    #[prost(message, repeated, tag = "1")]
-    #[serde(deserialize_with = "objects")]
-    for_zones: Vec<For>,
-    #[prost(message, repeated, tag = "2")]
-    #[serde(deserialize_with = "objects")]
-    for_nodes: Vec<For>,
-}
+    struct Hints {
+        for_zones: objects(For) = 1,
+        for_nodes: objects(For) = 2,
+    }
 
-/// A `ForZone` or `ForNode`.
-#[derive(prost::Message, Deserialize)]
-#[serde(default)]
-struct For {
-    #[prost(bytes = "vec", tag = "1")]
-    #[serde(deserialize_with = "bytes")]
-    name: Vec<u8>,
-}
+    /// A `ForZone` or `ForNode`.
+    struct For {
+        name: text = 1,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default)]
-struct Port {
-    #[prost(bytes = "vec", tag = "1")]
-    #[serde(deserialize_with = "bytes")]
-    name: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    #[serde(deserialize_with = "bytes")]
-    protocol: Vec<u8>,
-    #[prost(int32, tag = "3")]
-    #[serde(deserialize_with = "number")]
-    port: i32,
+    struct Port {
+        name: text = 1,
+        protocol: text = 2,
+        port: number = 3,
+    }
 }
 
 impl Kind for EndpointSlice {

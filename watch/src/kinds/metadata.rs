@@ -15,29 +15,23 @@ use crate::kind::{InvalidName, valid_name};
 /// file it is the one that `kubectl` would use.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// The used fields of `meta/v1.ObjectMeta`.
-#[derive(prost::Message, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct Metadata {
-    #[prost(bytes = "vec", tag = "1")]
-    #[serde(deserialize_with = "bytes")]
-    pub name: Vec<u8>,
-    #[prost(bytes = "vec", tag = "3")]
-    #[serde(deserialize_with = "bytes")]
-    pub namespace: Vec<u8>,
-    #[prost(bytes = "vec", tag = "5")]
-    #[serde(deserialize_with = "bytes")]
-    pub uid: Vec<u8>,
-    #[prost(message, optional, tag = "8")]
-    pub creation_timestamp: Option<Time>,
-    #[prost(message, optional, tag = "9")]
-    pub deletion_timestamp: Option<Time>,
-    #[prost(message, repeated, tag = "11")]
-    #[serde(deserialize_with = "labels_of_json")]
-    pub labels: Vec<Label>,
-    #[prost(message, repeated, tag = "12")]
-    #[serde(deserialize_with = "labels_of_json")]
-    pub annotations: Vec<Label>,
+message! {
+    /// The used fields of `meta/v1.ObjectMeta`.
+    pub(super) struct Metadata {
+        name: text = 1,
+        namespace: text = 3,
+        #[prost(bytes = "vec", tag = 5)]
+        #[serde(deserialize_with = "bytes")]
+        pub(super) uid: Vec<u8>,
+        creation_timestamp: one(Time) = 8,
+        deletion_timestamp: one(Time) = 9,
+        #[prost(message, repeated, tag = "11")]
+        #[serde(deserialize_with = "labels_of_json")]
+        pub labels: Vec<Label>,
+        #[prost(message, repeated, tag = "12")]
+        #[serde(deserialize_with = "labels_of_json")]
+        pub annotations: Vec<Label>,
+    }
 }
 
 /// A `meta/v1.Time`; in protobuf the server encodes "none" as an empty message.

@@ -7,6 +7,9 @@
 //! UTF-8 would make the whole object invalid; in JSON and YAML a value of another
 //! type becomes its text. The consumer refuses such text by name.
 
+#[macro_use]
+mod message;
+
 mod cluster_network_policy;
 mod endpoint_slice;
 mod metadata;

@@ -1,17 +1,15 @@
 //! Decoding of Namespaces.
 
-use serde::Deserialize;
-
 use tweed_core::object::namespace::Namespace;
 
 use super::metadata::Metadata;
 use crate::kind::{InvalidName, Kind};
 
-/// The used fields of a Namespace.
-#[derive(prost::Message, Deserialize)]
-pub struct NamespaceFields {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<Metadata>,
+message! {
+    /// The used fields of a Namespace.
+    pub struct NamespaceFields {
+        metadata: one(Metadata) = 1,
+    }
 }
 
 impl Kind for Namespace {

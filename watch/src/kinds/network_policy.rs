@@ -23,13 +23,12 @@ use super::selector::{Selector, selector};
 use super::{bytes, list, lossy, only_keys, or_invalid, strict_object, text, texts};
 use crate::kind::{InvalidName, Kind};
 
-/// The used fields of a NetworkPolicy.
-#[derive(prost::Message, Deserialize)]
-pub struct NetworkPolicyFields {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<Metadata>,
-    #[prost(message, optional, tag = "2")]
-    spec: Option<Spec>,
+message! {
+    /// The used fields of a NetworkPolicy.
+    pub struct NetworkPolicyFields {
+        metadata: one(Metadata) = 1,
+        spec: one(Spec) = 2,
+    }
 }
 
 #[derive(prost::Message, Deserialize)]

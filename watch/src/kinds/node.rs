@@ -5,54 +5,38 @@
 
 use std::net::IpAddr;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserializer;
 use serde_json::Value;
 
 use tweed_core::object::node::{Node, NodeAddress, TO_BE_DELETED};
 
 use super::metadata::Metadata;
-use super::{bytes, items, list_or_first, lossy, objects, text, texts};
+use super::{items, list_or_first, lossy, text};
 use crate::kind::{InvalidName, Kind};
 
-/// The used fields of a Node.
-#[derive(prost::Message, Deserialize)]
-pub struct NodeFields {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<Metadata>,
-    #[prost(message, optional, tag = "2")]
-    spec: Option<Spec>,
-    #[prost(message, optional, tag = "3")]
-    status: Option<Status>,
-}
+message! {
+    /// The used fields of a Node.
+    pub struct NodeFields {
+        metadata: one(Metadata) = 1,
+        spec: one(Spec) = 2,
+        status: one(Status) = 3,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default)]
-struct Spec {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    #[serde(rename = "podCIDR", deserialize_with = "texts")]
-    pod_cidr: Vec<Vec<u8>>,
-    #[prost(message, repeated, tag = "5")]
-    #[serde(deserialize_with = "objects")]
-    taints: Vec<Taint>,
-    #[prost(bytes = "vec", repeated, tag = "7")]
-    #[serde(rename = "podCIDRs", deserialize_with = "texts")]
-    pod_cidrs: Vec<Vec<u8>>,
-}
+    struct Spec {
+        pod_cidr: texts = 1 as "podCIDR",
+        taints: objects(Taint) = 5,
+        pod_cidrs: texts = 7 as "podCIDRs",
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default)]
-struct Taint {
-    #[prost(bytes = "vec", tag = "1")]
-    #[serde(deserialize_with = "bytes")]
-    key: Vec<u8>,
-}
+    struct Taint {
+        key: text = 1,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default)]
-struct Status {
-    #[prost(message, repeated, tag = "5")]
-    #[serde(deserialize_with = "addresses")]
-    addresses: Vec<Address>,
+    struct Status {
+        #[prost(message, repeated, tag = "5")]
+        #[serde(deserialize_with = "addresses")]
+        addresses: Vec<Address>,
+    }
 }
 
 #[derive(prost::Message)]

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tweed_core::object::pod::{NamedPort, Pod};
 
 use super::metadata::Metadata;
-use super::{bytes, items, list_or_first, lossy, number, object, objects, text};
+use super::{items, list_or_first, lossy, text};
 use crate::kind::{InvalidName, Kind};
 
 /// The kubelet sets it on the Pod that it makes for a static pod. Its value is the UID
@@ -22,74 +22,41 @@ use crate::kind::{InvalidName, Kind};
 /// one of its own (`pkg/kubelet/pod/mirror_client.go`).
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// The used fields of a Pod.
-#[derive(prost::Message, Deserialize)]
-#[serde(default)]
-pub struct PodFields {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<Metadata>,
-    #[prost(message, optional, tag = "2")]
-    #[serde(deserialize_with = "object")]
-    spec: Option<Spec>,
-    #[prost(message, optional, tag = "3")]
-    #[serde(deserialize_with = "object")]
-    status: Option<Status>,
-}
+message! {
+    /// The used fields of a Pod.
+    pub struct PodFields {
+        metadata: one(Metadata) = 1,
+        spec: object(Spec) = 2,
+        status: object(Status) = 3,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Spec {
-    #[prost(message, repeated, tag = "2")]
-    #[serde(deserialize_with = "objects")]
-    containers: Vec<Container>,
-    #[prost(bytes = "vec", tag = "10")]
-    #[serde(deserialize_with = "bytes")]
-    node_name: Vec<u8>,
-    #[prost(bool, tag = "11")]
-    #[serde(deserialize_with = "is_set")]
-    host_network: bool,
-    #[prost(message, repeated, tag = "20")]
-    #[serde(deserialize_with = "objects")]
-    init_containers: Vec<Container>,
-}
+    struct Spec {
+        containers: objects(Container) = 2,
+        node_name: text = 10,
+        #[prost(bool, tag = "11")]
+        #[serde(deserialize_with = "is_set")]
+        host_network: bool,
+        init_containers: objects(Container) = 20,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Container {
-    #[prost(message, repeated, tag = "6")]
-    #[serde(deserialize_with = "objects")]
-    ports: Vec<Port>,
-    #[prost(bytes = "vec", tag = "24")]
-    #[serde(deserialize_with = "bytes")]
-    restart_policy: Vec<u8>,
-}
+    struct Container {
+        ports: objects(Port) = 6,
+        restart_policy: text = 24,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Port {
-    #[prost(bytes = "vec", tag = "1")]
-    #[serde(deserialize_with = "bytes")]
-    name: Vec<u8>,
-    #[prost(int32, tag = "3")]
-    #[serde(deserialize_with = "number")]
-    container_port: i32,
-    #[prost(bytes = "vec", tag = "4")]
-    #[serde(deserialize_with = "bytes")]
-    protocol: Vec<u8>,
-}
+    struct Port {
+        name: text = 1,
+        container_port: number = 3,
+        protocol: text = 4,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default)]
-struct Status {
-    #[prost(bytes = "vec", tag = "1")]
-    #[serde(deserialize_with = "bytes")]
-    phase: Vec<u8>,
-    #[prost(bytes = "vec", tag = "6")]
-    #[serde(rename = "podIP", deserialize_with = "bytes")]
-    pod_ip: Vec<u8>,
-    #[prost(message, repeated, tag = "12")]
-    #[serde(rename = "podIPs", deserialize_with = "pod_ips")]
-    pod_ips: Vec<PodIp>,
+    struct Status {
+        phase: text = 1,
+        pod_ip: text = 6 as "podIP",
+        #[prost(message, repeated, tag = "12")]
+        #[serde(rename = "podIPs", deserialize_with = "pod_ips")]
+        pod_ips: Vec<PodIp>,
+    }
 }
 
 #[derive(prost::Message)]

@@ -3,126 +3,63 @@
 //! A field of the wrong type is passed on as text, or is as good as absent where it
 //! can be no text; it invalidates neither the Service nor its neighbours in a list.
 
-use serde::Deserialize;
-
 use tweed_core::object::service::{
     DEFAULT_AFFINITY_SECONDS, HEADLESS_LABEL, OTHER_PROXY_LABEL, Service, ServicePort,
 };
 
 use super::metadata::Metadata;
-use super::{bytes, list_or_first, lossy, number, object, objects, protocol, texts};
+use super::{list_or_first, lossy, protocol};
 use crate::kind::{InvalidName, Kind};
 
-/// The used fields of a Service.
-#[derive(prost::Message, Deserialize)]
-#[serde(default)]
-pub struct ServiceFields {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<Metadata>,
-    #[prost(message, optional, tag = "2")]
-    #[serde(deserialize_with = "object")]
-    spec: Option<Spec>,
-    #[prost(message, optional, tag = "3")]
-    #[serde(deserialize_with = "object")]
-    status: Option<Status>,
-}
+message! {
+    /// The used fields of a Service.
+    pub struct ServiceFields {
+        metadata: one(Metadata) = 1,
+        spec: object(Spec) = 2,
+        status: object(Status) = 3,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Spec {
-    #[prost(message, repeated, tag = "1")]
-    #[serde(deserialize_with = "objects")]
-    ports: Vec<Port>,
-    #[prost(bytes = "vec", tag = "3")]
-    #[serde(rename = "clusterIP", deserialize_with = "bytes")]
-    cluster_ip: Vec<u8>,
-    #[prost(bytes = "vec", tag = "4")]
-    #[serde(rename = "type", deserialize_with = "bytes")]
-    kind: Vec<u8>,
-    #[prost(bytes = "vec", repeated, tag = "5")]
-    #[serde(rename = "externalIPs", deserialize_with = "texts")]
-    external_ips: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", tag = "7")]
-    #[serde(deserialize_with = "bytes")]
-    session_affinity: Vec<u8>,
-    #[prost(bytes = "vec", repeated, tag = "9")]
-    #[serde(rename = "loadBalancerSourceRanges", deserialize_with = "texts")]
-    source_ranges: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", tag = "11")]
-    #[serde(deserialize_with = "bytes")]
-    external_traffic_policy: Vec<u8>,
-    #[prost(int32, tag = "12")]
-    #[serde(deserialize_with = "number")]
-    health_check_node_port: i32,
-    #[prost(message, optional, tag = "14")]
-    #[serde(deserialize_with = "object")]
-    session_affinity_config: Option<AffinityConfig>,
-    #[prost(bytes = "vec", repeated, tag = "18")]
-    #[serde(rename = "clusterIPs", deserialize_with = "texts")]
-    cluster_ips: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", tag = "22")]
-    #[serde(deserialize_with = "bytes")]
-    internal_traffic_policy: Vec<u8>,
-}
+    struct Spec {
+        ports: objects(Port) = 1,
+        cluster_ip: text = 3 as "clusterIP",
+        kind: text = 4 as "type",
+        external_ips: texts = 5 as "externalIPs",
+        session_affinity: text = 7,
+        source_ranges: texts = 9 as "loadBalancerSourceRanges",
+        external_traffic_policy: text = 11,
+        health_check_node_port: number = 12,
+        session_affinity_config: object(AffinityConfig) = 14,
+        cluster_ips: texts = 18 as "clusterIPs",
+        internal_traffic_policy: text = 22,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Port {
-    #[prost(bytes = "vec", tag = "1")]
-    #[serde(deserialize_with = "bytes")]
-    name: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    #[serde(deserialize_with = "bytes")]
-    protocol: Vec<u8>,
-    #[prost(int32, tag = "3")]
-    #[serde(deserialize_with = "number")]
-    port: i32,
-    #[prost(int32, tag = "5")]
-    #[serde(deserialize_with = "number")]
-    node_port: i32,
-}
+    struct Port {
+        name: text = 1,
+        protocol: text = 2,
+        port: number = 3,
+        node_port: number = 5,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default)]
-struct AffinityConfig {
-    #[prost(message, optional, tag = "1")]
-    #[serde(rename = "clientIP", deserialize_with = "object")]
-    client_ip: Option<ClientIpConfig>,
-}
+    struct AffinityConfig {
+        client_ip: object(ClientIpConfig) = 1 as "clientIP",
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct ClientIpConfig {
-    #[prost(int32, tag = "1")]
-    #[serde(deserialize_with = "number")]
-    timeout_seconds: i32,
-}
+    struct ClientIpConfig {
+        timeout_seconds: number = 1,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Status {
-    #[prost(message, optional, tag = "1")]
-    #[serde(deserialize_with = "object")]
-    load_balancer: Option<LoadBalancer>,
-}
+    struct Status {
+        load_balancer: object(LoadBalancer) = 1,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default)]
-struct LoadBalancer {
-    #[prost(message, repeated, tag = "1")]
-    #[serde(deserialize_with = "objects")]
-    ingress: Vec<Ingress>,
-}
+    struct LoadBalancer {
+        ingress: objects(Ingress) = 1,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Ingress {
-    #[prost(bytes = "vec", tag = "1")]
-    #[serde(deserialize_with = "bytes")]
-    ip: Vec<u8>,
-    #[prost(bytes = "vec", tag = "3")]
-    #[serde(deserialize_with = "bytes")]
-    ip_mode: Vec<u8>,
+    struct Ingress {
+        ip: text = 1,
+        ip_mode: text = 3,
+    }
 }
 
 /// Whether a label says that an object is served by another proxy, or by none.

@@ -3,31 +3,22 @@
 //! The kind is in `v1` since Kubernetes 1.33. A server that has none, or has it in
 //! `v1beta1` only, is as good as one without such objects.
 
-use serde::Deserialize;
-
 use tweed_core::object::service_cidr::ServiceCidr;
 
+use super::lossy;
 use super::metadata::Metadata;
-use super::{lossy, object, texts};
 use crate::kind::{InvalidName, Kind};
 
-/// The used fields of a ServiceCIDR.
-#[derive(prost::Message, Deserialize)]
-#[serde(default)]
-pub struct ServiceCidrFields {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<Metadata>,
-    #[prost(message, optional, tag = "2")]
-    #[serde(deserialize_with = "object")]
-    spec: Option<Spec>,
-}
+message! {
+    /// The used fields of a ServiceCIDR.
+    pub struct ServiceCidrFields {
+        metadata: one(Metadata) = 1,
+        spec: object(Spec) = 2,
+    }
 
-#[derive(prost::Message, Deserialize)]
-#[serde(default)]
-struct Spec {
-    #[prost(bytes = "vec", repeated, tag = "1")]
-    #[serde(deserialize_with = "texts")]
-    cidrs: Vec<Vec<u8>>,
+    struct Spec {
+        cidrs: texts = 1,
+    }
 }
 
 impl Kind for ServiceCidr {
