@@ -118,21 +118,16 @@ impl<P: Protocol> Socket<P> {
             .unwrap_or(Ok(()))
     }
 
-    /// As [`Socket::execute`]; returns what `read` makes of the message about the
-    /// created object, if the kernel sends one (`NLM_F_ECHO`: for links since
-    /// Linux 6.2).
+    /// As [`Socket::execute`]; returns the created object, if the kernel reports it
+    /// (`NLM_F_ECHO`: for links since Linux 6.2).
     ///
     /// # Errors
     /// As [`Socket::execute`].
-    pub(crate) fn create<T>(
-        &mut self,
-        request: &Request<P>,
-        read: impl Fn(&[u8]) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
+    pub(crate) fn create(&mut self, request: &Request<P>) -> Result<Option<P::Message>, Error> {
         let mut made = None;
         let end = self.exchange(request, Wanted::Created, |answer| match answer {
             Answer::Object { message, .. } => {
-                made = read(message);
+                made = decode_object::<P>(message).ok();
                 None
             }
             Answer::End(result) => Some(result),

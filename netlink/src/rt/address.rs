@@ -7,6 +7,8 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage::{DelAddress, GetAddress, NewAddress};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 
+use tweed_core::family::Family;
+
 use crate::error::Error;
 use crate::rt::{Request, Socket};
 
@@ -123,8 +125,12 @@ fn dump(
 }
 
 pub(crate) fn family(ip: IpAddr) -> AddressFamily {
-    match ip {
-        IpAddr::V4(_) => AddressFamily::Inet,
-        IpAddr::V6(_) => AddressFamily::Inet6,
+    of_family(Family::of(ip))
+}
+
+pub(crate) fn of_family(family: Family) -> AddressFamily {
+    match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
     }
 }

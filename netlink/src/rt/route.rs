@@ -12,8 +12,9 @@ use netlink_packet_route::route::{
 use nix::errno::Errno;
 use tweed_core::family::Family;
 
+use crate::error::Error;
+use crate::rt::address::{family, of_family};
 use crate::rt::{Request, Socket};
-use crate::{error::Error, rt::address::family};
 
 /// The main table (`RT_TABLE_MAIN`).
 pub const MAIN_TABLE: u32 = 254;
@@ -353,10 +354,6 @@ pub fn in_table(
         protocol: None,
         out: None,
     };
-    let family = match family {
-        Family::V4 => AddressFamily::Inet,
-        Family::V6 => AddressFamily::Inet6,
-    };
     dump(socket, family, &filter, |route| {
         route.table == table && is_wanted(route)
     })
@@ -404,24 +401,24 @@ fn dump_both(
     filter: &Filter,
     is_wanted: impl Fn(&Route) -> bool,
 ) -> Result<Vec<Route>, Error> {
-    let mut routes = dump(socket, AddressFamily::Inet, filter, &is_wanted)?;
-    routes.extend(dump(socket, AddressFamily::Inet6, filter, &is_wanted)?);
+    let mut routes = dump(socket, Family::V4, filter, &is_wanted)?;
+    routes.extend(dump(socket, Family::V6, filter, &is_wanted)?);
     Ok(routes)
 }
 
 fn dump(
     socket: &mut Socket,
-    family: AddressFamily,
+    family: Family,
     filter: &Filter,
     is_wanted: impl Fn(&Route) -> bool,
 ) -> Result<Vec<Route>, Error> {
-    let Filter {
+    let &Filter {
         table,
         protocol,
         out,
-    } = *filter;
+    } = filter;
     let mut message = RouteMessage::default();
-    message.header.address_family = family;
+    message.header.address_family = of_family(family);
     message.header.protocol = RouteProtocol::from(protocol.unwrap_or(UNSPECIFIED));
     message.header.table = header_table(table);
     if table != UNSPECIFIED_TABLE {
@@ -431,7 +428,7 @@ fn dump(
     let request = Request::dump("list", "routes".to_owned(), GetRoute(message));
     // A kernel without IPv6 answers for all families.
     let is_one = |route: &Route| {
-        self::family(route.destination.ip()) == family
+        Family::of(route.destination.ip()) == family
             && protocol.is_none_or(|protocol| route.protocol == protocol)
             && (out.is_none() || route.out == out)
             && is_wanted(route)

@@ -4,14 +4,13 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage::{GetRule, NewRule};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleHeader, RuleMessage};
 use nix::errno::Errno;
 use tweed_core::family::Family;
 
 use crate::error::Error;
-use crate::rt::{Request, Socket};
+use crate::rt::{Request, Socket, address::of_family};
 
 /// Priority of the kernel's own rule for the main table.
 pub const MAIN_PRIORITY: u32 = 32_766;
@@ -136,9 +135,10 @@ impl Rule {
     #[must_use]
     pub fn covers(&self, source: Option<IpAddr>, incoming: &str, destination: IpAddr) -> bool {
         let meets = self.is_from(source, incoming) && self.is_to(destination) && !self.special;
-        match self.inverted {
-            true => !meets || self.more,
-            false => meets,
+        if self.inverted {
+            !meets || self.more
+        } else {
+            meets
         }
     }
 }
@@ -175,11 +175,8 @@ impl fmt::Display for Rule {
 /// When the kernel cannot be asked.
 pub fn list(socket: &mut Socket, family: Family) -> Result<Vec<Rule>, Error> {
     let mut message = RuleMessage::default();
-    message.header.family = match family {
-        Family::V4 => AddressFamily::Inet,
-        Family::V6 => AddressFamily::Inet6,
-    };
-    let wanted = message.header.family;
+    let wanted = of_family(family);
+    message.header.family = wanted;
     let request = Request::dump("list", "routing rules".to_owned(), GetRule(message));
     let objects = match socket.dump(&request) {
         Ok(objects) => objects,

@@ -2,7 +2,6 @@
 //! that the kernel shows in a link's dump.
 
 mod build;
-mod created;
 
 use std::net::IpAddr;
 
@@ -15,7 +14,6 @@ use netlink_packet_route::link::{
 use tweed_core::{family::Family, mac::Mac};
 
 pub use build::{Change, VethEnd, create_veth, create_vxlan, delete, delete_group};
-pub use created::{Numbers, create};
 
 use crate::error::Error;
 use crate::rt::{Request, Socket};
@@ -72,32 +70,12 @@ pub struct Vxlan {
     pub port: u16,
     /// Source address of outer packets.
     pub local: Option<IpAddr>,
-    /// Far end of packets without an FDB entry.
-    pub remote: Option<IpAddr>,
-    /// Index of the lower device.
-    pub lower: Option<u32>,
     /// Whether the FDB learns from packets.
     pub learning: bool,
     /// Whether someone else decides on each packet (`external`).
     pub external: bool,
-    /// TTL of outer packets; 0 is the route's default.
-    pub ttl: u8,
-    /// TOS of outer packets; 1 is inherit.
-    pub tos: u8,
-    /// Whether outer packets may not be cut, always or as packets inside say.
-    pub df: bool,
-    /// ARP proxy.
-    pub proxy: bool,
-    /// Route short-circuit.
-    pub rsc: bool,
-    /// Netlink messages for unknown MACs.
-    pub l2miss: bool,
-    /// Netlink messages for unknown addresses.
-    pub l3miss: bool,
-    /// Group policy extension.
-    pub gbp: bool,
-    /// Generic protocol extension.
-    pub gpe: bool,
+    /// Whether it has one of the options that tweed leaves as they are by default.
+    pub more: bool,
 }
 
 impl Vxlan {
@@ -120,20 +98,18 @@ impl Vxlan {
                 InfoVxlan::Port(port) => parsed.port = *port,
                 InfoVxlan::Local(ip) => parsed.local = Some((*ip).into()),
                 InfoVxlan::Local6(ip) => parsed.local = Some((*ip).into()),
-                InfoVxlan::Group(ip) => parsed.remote = Some((*ip).into()),
-                InfoVxlan::Group6(ip) => parsed.remote = Some((*ip).into()),
-                InfoVxlan::Link(index) => parsed.lower = Some(*index).filter(|index| *index != 0),
                 InfoVxlan::Learning(on) => parsed.learning = *on,
                 InfoVxlan::CollectMetadata(on) => parsed.external = *on,
-                InfoVxlan::Ttl(ttl) => parsed.ttl = *ttl,
-                InfoVxlan::Tos(tos) => parsed.tos = *tos,
-                InfoVxlan::Df(df) => parsed.df = *df != VxlanDf::Unset,
-                InfoVxlan::Proxy(on) => parsed.proxy = *on,
-                InfoVxlan::Rsc(on) => parsed.rsc = *on,
-                InfoVxlan::L2Miss(on) => parsed.l2miss = *on,
-                InfoVxlan::L3Miss(on) => parsed.l3miss = *on,
-                InfoVxlan::Gbp => parsed.gbp = true,
-                InfoVxlan::Gpe => parsed.gpe = true,
+                InfoVxlan::Link(index) => parsed.more |= *index != 0,
+                InfoVxlan::Ttl(value) | InfoVxlan::Tos(value) => parsed.more |= *value != 0,
+                InfoVxlan::Df(df) => parsed.more |= *df != VxlanDf::Unset,
+                InfoVxlan::Proxy(on)
+                | InfoVxlan::Rsc(on)
+                | InfoVxlan::L2Miss(on)
+                | InfoVxlan::L3Miss(on) => parsed.more |= *on,
+                InfoVxlan::Group(_) | InfoVxlan::Group6(_) | InfoVxlan::Gbp | InfoVxlan::Gpe => {
+                    parsed.more = true
+                }
                 _ => {}
             }
         }
@@ -272,6 +248,18 @@ impl Link {
             }
         }
     }
+}
+
+/// Creates a link and returns it, if the kernel reports it with its answer (since
+/// Linux 6.2).
+///
+/// # Errors
+/// The kernel's refusal, or a socket that fails.
+pub fn create(socket: &mut Socket, request: &Request) -> Result<Option<Link>, Error> {
+    Ok(match socket.create(request)? {
+        Some(NewLink(message)) => Some(Link::parse(&message)),
+        _ => None,
+    })
 }
 
 /// The link of this name.

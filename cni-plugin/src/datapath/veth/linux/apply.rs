@@ -7,7 +7,7 @@
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
-use tweed_netlink::link::{self, Numbers, VethEnd};
+use tweed_netlink::link::{self, VethEnd};
 use tweed_netlink::{Error, Request, Socket, address, neighbour, owned, route};
 
 use super::settings::Unwritten;
@@ -79,8 +79,8 @@ impl LinuxKernel {
             answer => answer,
         };
         let created = match answer? {
-            Some(numbers) => Some(numbers),
-            None => link::by_name(self.host()?, &host.name)?.map(Numbers::from),
+            Some(link) => Some(link),
+            None => link::by_name(self.host()?, &host.name)?,
         };
         let numbers = created.and_then(|link| Some((link.index, link.peer?, link.peer_netns?)));
         let (host_index, pod_index, pod_netns) =
@@ -164,12 +164,11 @@ impl LinuxKernel {
     fn send(&mut self, side: Side, steps: &[Step], applied: &mut Applied) -> Result<(), Failed> {
         let pair = self.pair().map_err(at_first)?;
         let implied: Vec<&route::Route> = steps.iter().filter_map(implied_default).collect();
-        let other = match implied.is_empty() {
-            true => None,
-            false => {
-                let socket = &mut self.pod().map_err(at_first)?.socket;
-                other_network::find(socket, &pair.pod).map_err(at_first)?
-            }
+        let other = if implied.is_empty() {
+            None
+        } else {
+            let socket = &mut self.pod().map_err(at_first)?.socket;
+            other_network::find(socket, &pair.pod).map_err(at_first)?
         };
         let is_sent = |step: &Step| other.is_none() || implied_default(step).is_none();
         let (sent, requests): (Vec<usize>, Vec<Request>) = steps

@@ -289,13 +289,12 @@ pub(super) mod tests {
 
     #[test]
     fn another_option_makes_it_another_device() {
-        let changes: [fn(&mut Vxlan); 6] = [
+        let changes: [fn(&mut Vxlan); 5] = [
             |vxlan| vxlan.vni = 2,
             |vxlan| vxlan.port = 4789,
             |vxlan| vxlan.local = None,
             |vxlan| vxlan.learning = true,
-            |vxlan| vxlan.lower = Some(2),
-            |vxlan| vxlan.remote = Some("192.0.2.9".parse().unwrap()),
+            |vxlan| vxlan.more = true,
         ];
         for change in changes {
             let mut options = options_of(&want());
