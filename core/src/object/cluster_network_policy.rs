@@ -2,7 +2,6 @@
 //! describes it: not yet validated. Fields of a newer version that this build does not
 //! know are values that say so, because they decide what a rule means.
 
-use super::Object;
 use super::network_policy::PortMatch;
 use super::selector::LabelSelector;
 
@@ -99,10 +98,4 @@ pub enum Protocol {
     Unknown(String),
 }
 
-impl Object for ClusterNetworkPolicy {
-    const KINDS: &'static str = "ClusterNetworkPolicies";
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-}
+object!(ClusterNetworkPolicy, "ClusterNetworkPolicies");

@@ -2,8 +2,6 @@
 
 use std::time::SystemTime;
 
-use super::Object;
-
 /// An EndpointSlice, with only the fields that tweed uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EndpointSlice {
@@ -62,14 +60,4 @@ pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// took place that they were last changed for.
 pub const TRIGGERED: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-impl Object for EndpointSlice {
-    const KINDS: &'static str = "EndpointSlices";
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-}
+object!(EndpointSlice, "EndpointSlices", namespace);

@@ -7,6 +7,24 @@
 
 use std::fmt;
 
+/// Makes a type an [`Object`] of these kinds.
+macro_rules! object {
+    ($type:ty, $kinds:literal $(, $namespace:ident)?) => {
+        impl $crate::object::Object for $type {
+            const KINDS: &'static str = $kinds;
+
+            fn name(&self) -> &str {
+                &self.name
+            }
+            $(
+                fn $namespace(&self) -> &str {
+                    &self.$namespace
+                }
+            )?
+        }
+    };
+}
+
 pub mod cluster_network_policy;
 pub mod endpoint_slice;
 pub mod namespace;

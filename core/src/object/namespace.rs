@@ -1,6 +1,5 @@
 //! A Namespace.
 
-use super::Object;
 use super::selector::Labels;
 
 /// A Namespace, with only the fields that tweed uses.
@@ -20,10 +19,4 @@ impl Namespace {
     pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 }
 
-impl Object for Namespace {
-    const KINDS: &'static str = "Namespaces";
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-}
+object!(Namespace, "Namespaces");

@@ -1,7 +1,6 @@
 //! A NetworkPolicy, `networking.k8s.io/v1`, as its source describes it: not yet
 //! validated. What cannot be understood stays text, or is a value that says so.
 
-use super::Object;
 use super::selector::LabelSelector;
 
 /// A NetworkPolicy, with only the fields that tweed uses.
@@ -77,14 +76,4 @@ pub enum PortMatch {
     Invalid(String),
 }
 
-impl Object for NetworkPolicy {
-    const KINDS: &'static str = "NetworkPolicies";
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-}
+object!(NetworkPolicy, "NetworkPolicies", namespace);

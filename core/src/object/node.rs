@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Object;
 use super::node_labels::NodeLabels;
 
 /// A Node, with only the fields that tweed uses. Fields that may hold wrong
@@ -43,10 +42,4 @@ pub struct NodeAddress {
     pub address: String,
 }
 
-impl Object for Node {
-    const KINDS: &'static str = "Nodes";
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-}
+object!(Node, "Nodes");

@@ -1,6 +1,5 @@
 //! A Pod as its source describes it: not yet validated.
 
-use super::Object;
 use super::selector::Labels;
 
 /// A Pod, with only the fields that tweed uses.
@@ -55,14 +54,4 @@ impl Pod {
     }
 }
 
-impl Object for Pod {
-    const KINDS: &'static str = "Pods";
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-}
+object!(Pod, "Pods", namespace);

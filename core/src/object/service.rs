@@ -1,7 +1,5 @@
 //! A Service as its source describes it: not yet validated.
 
-use super::Object;
-
 /// A Service, with only the fields that tweed uses. Fields that may hold wrong text stay
 /// text, for the planner to refuse.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -65,14 +63,4 @@ pub const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 /// The affinity timeout that the API server sets where a Service names none.
 pub const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
 
-impl Object for Service {
-    const KINDS: &'static str = "Services";
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-}
+object!(Service, "Services", namespace);

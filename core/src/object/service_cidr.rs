@@ -1,7 +1,5 @@
 //! A ServiceCIDR as its source describes it: not yet validated.
 
-use super::Object;
-
 /// A ServiceCIDR, with only the fields that tweed uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServiceCidr {
@@ -11,10 +9,4 @@ pub struct ServiceCidr {
     pub cidrs: Vec<String>,
 }
 
-impl Object for ServiceCidr {
-    const KINDS: &'static str = "ServiceCIDRs";
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-}
+object!(ServiceCidr, "ServiceCIDRs");
