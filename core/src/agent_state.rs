@@ -63,7 +63,7 @@ pub struct AgentState {
     pub services: bool,
     /// Whether the kernel serves Services as an earlier plan had them, which need not be
     /// what they are: of an earlier run of the agent, or one whose successor is not written.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub earlier_services: bool,
     /// MTU of pods, in bytes; none before the network was published.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,37 +74,6 @@ pub struct AgentState {
     /// The path at which the program of the CNI plugin has been in this boot. The node is not
     /// ready when it is gone from there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub plugin: Option<String>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-fn is_false(value: &bool) -> bool {
-    !value
-}
-
-/// The part of `agent.json` by which `tweed-install` knows whether the agent serves
-/// Services. Older agents do not say it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-pub struct ServesServices {
-    /// See [`AgentState::services`].
-    #[serde(default)]
-    pub services: bool,
-}
-
-/// The part of `agent.json` by which `tweed-install` knows what pods have.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-pub struct PodCidrs {
-    /// See [`AgentState::pod_cidrs`].
-    #[serde(default, rename = "podCIDRs")]
-    pub pod_cidrs: Vec<IpNetwork>,
-}
-
-/// The part of `agent.json` by which an agent that is started knows that the plugin has been
-/// removed. Older agents do not say it.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-pub struct LastPlugin {
-    /// See [`AgentState::plugin`].
-    #[serde(default)]
     pub plugin: Option<String>,
 }
 
@@ -123,20 +92,22 @@ pub struct Readiness {
     pub reasons: Vec<String>,
 }
 
-/// The part of `agent.json` by which an agent that is started goes on: what pods had, and
-/// what the kernel serves.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// The part of `agent.json` by which an agent that is started goes on, and by which
+/// `tweed-install` knows what the node has. Older agents do not say all of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct LastState {
     /// See [`AgentState::mtu`].
-    #[serde(default)]
     pub mtu: Option<u32>,
     /// See [`AgentState::services`].
-    #[serde(default)]
     pub services: bool,
     /// See [`AgentState::earlier_services`].
-    #[serde(default)]
     pub earlier_services: bool,
+    /// See [`AgentState::pod_cidrs`].
+    #[serde(rename = "podCIDRs")]
+    pub pod_cidrs: Vec<IpNetwork>,
+    /// See [`AgentState::plugin`].
+    pub plugin: Option<String>,
 }
 
 #[cfg(test)]
@@ -168,19 +139,17 @@ mod tests {
             r#"{"version":"1","node":"alpha","ready":false,"affectsRunning":true,"reasons":["broken"],"warnings":[],"services":true,"mtu":1450,"podCIDRs":["10.244.1.0/24"]}"#
         );
         assert_eq!(serde_json::from_str::<Readiness>(&text).unwrap(), readiness);
-        let serves: ServesServices = serde_json::from_str(&text).unwrap();
-        assert!(serves.services);
-        let pods: PodCidrs = serde_json::from_str(&text).unwrap();
-        assert_eq!(pods.pod_cidrs, state.pod_cidrs);
+        let last: LastState = serde_json::from_str(&text).unwrap();
+        assert!(last.services);
         assert_eq!(
-            serde_json::from_str::<LastPlugin>(&text).unwrap().plugin,
-            None
+            (last.pod_cidrs, last.plugin),
+            (state.pod_cidrs.clone(), None)
         );
         state.plugin = Some("/opt/cni/bin/tweed".to_owned());
         let with_plugin = serde_json::to_string(&state).unwrap();
         let end = r#","plugin":"/opt/cni/bin/tweed"}"#;
         assert_eq!(with_plugin, text.trim_end_matches('}').to_owned() + end);
-        let last: LastPlugin = serde_json::from_str(&with_plugin).unwrap();
+        let last: LastState = serde_json::from_str(&with_plugin).unwrap();
         assert_eq!(last.plugin, state.plugin);
         assert_eq!(
             serde_json::from_str::<Readiness>(&with_plugin).unwrap(),
@@ -212,7 +181,7 @@ mod tests {
                 .ready
         );
         assert!(read("{}").is_err());
-        let older: ServesServices = serde_json::from_str(r#"{"ready":true}"#).unwrap();
+        let older: LastState = serde_json::from_str(r#"{"ready":true}"#).unwrap();
         assert!(!older.services);
     }
 }

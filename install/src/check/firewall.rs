@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use tweed_core::agent_state::{AGENT_STATE_FILE, PodCidrs};
+use tweed_core::agent_state::{AGENT_STATE_FILE, LastState};
 use tweed_core::family::Family;
 use tweed_core::problem::Problem;
 use tweed_core::{limits, regular_file};
@@ -54,7 +54,7 @@ fn judge(rules: &str, found: Result<Vec<Problem>, impl Display>) -> Vec<Outcome>
 /// has, or both where none is known.
 fn families(places: &Places) -> BTreeSet<Family> {
     let read = regular_file::read(&places.run_dir.join(AGENT_STATE_FILE), limits::STATE).ok();
-    let state = read.and_then(|text| serde_json::from_slice::<PodCidrs>(&text).ok());
+    let state = read.and_then(|text| serde_json::from_slice::<LastState>(&text).ok());
     let cidrs = state.unwrap_or_default().pod_cidrs;
     if cidrs.is_empty() {
         [Family::V4, Family::V6].into()

@@ -15,7 +15,7 @@ mod returned;
 use std::{path::Path, time::Duration};
 
 use clap::{Args, builder::BoolishValueParser};
-use tweed_core::agent_state::{AGENT_STATE_FILE, ServesServices};
+use tweed_core::agent_state::{AGENT_STATE_FILE, LastState};
 use tweed_core::{limits, regular_file};
 use tweed_diagnosis::service_proxy::kube_proxy::{Trace, of_legacy, saved_lines};
 use tweed_diagnosis::service_proxy::kube_proxy_mode;
@@ -101,7 +101,7 @@ pub(crate) fn serves_services(places: &Places) -> Result<bool, InstallError> {
     let path = places.run_dir.join(AGENT_STATE_FILE);
     let read = regular_file::read(&path, limits::STATE);
     let read = InstallError::if_exists("read", &path, read)?;
-    let state = read.map(|text| serde_json::from_slice::<ServesServices>(&text));
+    let state = read.map(|text| serde_json::from_slice::<LastState>(&text));
     match state.transpose() {
         Ok(state) => Ok(state.is_some_and(|state| state.services)),
         Err(error) => Err(InstallError::Content {

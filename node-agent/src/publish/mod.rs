@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use std::{collections::BTreeSet, fs, net::IpAddr, sync::Arc};
 
 use ipnetwork::IpNetwork;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
 use tweed_cni::CniVersion;
-use tweed_core::agent_state::{AGENT_STATE_FILE, LastPlugin, LastState, READY_FILE, Ready};
+use tweed_core::agent_state::{AGENT_STATE_FILE, LastState, READY_FILE, Ready};
 use tweed_core::atomic_file::{self, ReplaceError, Update};
 use tweed_core::mtu;
 use tweed_core::paths::{CONFLIST, DEFAULT_RUN_DIR};
@@ -94,9 +94,10 @@ impl Publisher {
             plugins: Plugins::default(),
             late_since: None,
             // A single run does not come back to it.
-            late_limit: match config.once {
-                true => Duration::ZERO,
-                false => LATE_LIMIT,
+            late_limit: if config.once {
+                Duration::ZERO
+            } else {
+                LATE_LIMIT
             },
             network: None,
             last: LastState::default(),
@@ -106,7 +107,8 @@ impl Publisher {
         };
         publisher.remove_stale_ready();
         publisher.last = publisher.read_last();
-        publisher.had_plugin = publisher.has_had_plugin();
+        // Whether an earlier run of this boot has seen the plugin in the same folder.
+        publisher.had_plugin = publisher.last.plugin == Some(publisher.plugin_path());
         publisher
     }
 
@@ -297,36 +299,26 @@ impl Publisher {
     /// The MTU that pods have had in this boot, in bytes, and which Services the kernel has
     /// served by tweed's rules, if the node has been ready in it before this run.
     #[must_use]
-    pub fn last(&self) -> LastState {
-        self.last
+    pub fn last(&self) -> &LastState {
+        &self.last
     }
 
     /// Whether the kernel has served Services by tweed's rules in this boot, as far as
     /// [`Self::last`] goes.
     #[must_use]
     pub fn has_served(&self) -> bool {
-        state::served(self.last) != Served::Nothing
+        state::served(&self.last) != Served::Nothing
     }
 
+    /// What `agent.json` of an earlier run in this boot says.
     fn read_last(&self) -> LastState {
-        let mut last: LastState = self.last_state();
-        let limits = mtu::KERNEL_MIN..=mtu::KERNEL_MAX;
-        last.mtu = last.mtu.filter(|mtu| limits.contains(mtu));
-        last
-    }
-
-    /// Whether an earlier run of this boot has seen the plugin in the same folder.
-    fn has_had_plugin(&self) -> bool {
-        let last: LastPlugin = self.last_state();
-        last.plugin == Some(self.plugin_path())
-    }
-
-    /// A part of what `agent.json` of an earlier run in this boot says.
-    fn last_state<T: DeserializeOwned + Default>(&self) -> T {
         let text = regular_file::read(&self.state_path(), limits::STATE).ok();
         let text = text.filter(|_| self.was_ready()).unwrap_or_default();
         // Whatever else stands there says nothing of an earlier run.
-        serde_json::from_slice(&text).unwrap_or_default()
+        let mut last: LastState = serde_json::from_slice(&text).unwrap_or_default();
+        let limits = mtu::KERNEL_MIN..=mtu::KERNEL_MAX;
+        last.mtu = last.mtu.filter(|mtu| limits.contains(mtu));
+        last
     }
 
     fn remove_stale_ready(&self) {
@@ -366,9 +358,9 @@ impl Publisher {
         let text = regular_file::read(&path, limits::STATE)
             .ok()
             .unwrap_or_default();
-        let is_so = |last: LastState| state::served(last) == self.services;
+        let is_so = |last: &LastState| state::served(last) == self.services;
         match (serde_json::from_slice(&text), serde_json::from_slice(&text)) {
-            (Ok(mut state), Ok(last)) if !is_so(last) => {
+            (Ok(mut state), Ok(last)) if !is_so(&last) => {
                 state::set_served(&mut state, self.services);
                 update(&path, &state)
             }

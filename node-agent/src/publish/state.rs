@@ -51,7 +51,7 @@ pub(super) fn of_status(
 }
 
 /// What an earlier run has said of Services.
-pub(super) fn served(last: LastState) -> Served {
+pub(super) fn served(last: &LastState) -> Served {
     match (last.services, last.earlier_services) {
         (true, _) => Served::All,
         (false, true) => Served::Earlier,
