@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::mac::Mac;
 use crate::name::InvalidName;
+use crate::text::hex;
 
 macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident, $what:literal, $check:ident) => {
@@ -197,13 +198,6 @@ impl fmt::Display for Attachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.network, self.container_id, self.ifname)
     }
-}
-
-/// Hex digits. Without `format!`, which is slower: an ADD calls this some ten times.
-fn hex(bytes: &[u8]) -> String {
-    let digit = |value: u8| char::from_digit(value.into(), 16);
-    let digits = bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 0xf)]);
-    digits.flatten().collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Foreign text (of Nodes, servers, plugins) in messages of tweed.
+//! Foreign text (of Nodes, servers, plugins) in messages of tweed, and digests as text.
 
 /// `text` on one line, without control characters, cut to 200 characters.
 pub fn one_line(text: &str) -> String {
@@ -25,6 +25,13 @@ pub fn printable(text: &str) -> String {
         printable = format!("\"{}\"", printable.escape_debug());
     }
     printable
+}
+
+/// Hex digits. Without `format!`, which is slower: an ADD calls this some ten times.
+pub fn hex(bytes: &[u8]) -> String {
+    let digit = |value: u8| char::from_digit(value.into(), 16);
+    let digits = bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 0xf)]);
+    digits.flatten().collect()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 use tweed_core::atomic_file::Draft;
-use tweed_core::regular_file;
+use tweed_core::{regular_file, text::hex};
 
 use crate::displaced::names;
 use crate::error::InstallError;
@@ -91,8 +91,7 @@ fn put(folder: &File, path: &Path, content: &[u8], mode: u32) -> Result<(), Inst
 
 /// As `sha256sum` writes it.
 pub(crate) fn sha256(content: &[u8]) -> String {
-    let bytes = Sha256::digest(content);
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(content))
 }
 
 /// Drafts left in `folder`; none if it does not exist.

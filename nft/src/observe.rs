@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
+use tweed_core::text::hex;
 use tweed_netlink::Error;
 use tweed_netlink::nf::attributes::{each, find, text};
 use tweed_netlink::nf::object::{
@@ -20,7 +21,7 @@ use tweed_netlink::nf::{Message, Socket};
 
 use crate::codec::{self, Decoded};
 use crate::element::{Contents, Data, Elements, Key};
-use crate::table::{KeptBy, Set, Skeleton, hex};
+use crate::table::{KeptBy, Set, Skeleton};
 
 /// Name, flags, use count, comment, owner.
 const TABLE_ATTRIBUTES: &[u16] = &[1, 2, 3, 6, 7];
@@ -229,6 +230,6 @@ impl Canonical {
     }
 
     fn finish(self) -> String {
-        self.0.finalize().iter().map(hex).collect()
+        hex(&self.0.finalize())
     }
 }

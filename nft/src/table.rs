@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use sha2::{Digest, Sha256};
+use tweed_core::text::hex;
 use tweed_netlink::nf::object::TableKey;
 
 use crate::element::{Contents, Data, Element, Key};
@@ -368,12 +369,7 @@ impl Set {
 
 /// The first digits of a text's SHA-256.
 fn hash(text: &str) -> String {
-    Sha256::digest(text).iter().take(6).map(hex).collect()
-}
-
-/// A byte as two hex digits.
-pub(super) fn hex(byte: &u8) -> String {
-    format!("{byte:02x}")
+    hex(&Sha256::digest(text)[..6])
 }
 
 fn element((key, data): (&Key, &Option<Box<Data>>)) -> String {

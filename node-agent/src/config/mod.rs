@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use sha2::{Digest as _, Sha256};
-use tweed_core::family::Family;
+use tweed_core::{family::Family, text::hex};
 use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes, Mtu};
 use tweed_watch::client::{Access, Server};
 
@@ -102,10 +102,7 @@ impl SourceConfig {
             },
             Self::Kubernetes(access) => access.server().await.map_err(|e| e.to_string())?,
         };
-        let digest = |certificate: &Vec<u8>| {
-            let digest = Sha256::digest(certificate);
-            digest.iter().map(|byte| format!("{byte:02x}")).collect()
-        };
+        let digest = |certificate: &Vec<u8>| hex(&Sha256::digest(certificate));
         Ok(SourceIdentity {
             name: server.url,
             authorities: server.authorities.iter().map(digest).collect(),

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use super::condition::Condition;
 use super::events::EventWrite;
 use super::problems::Subject;
+use tweed_core::text::hex;
 use tweed_watch::client::{ApiClient, Failure, Request, timestamp_now};
 
 /// The writer's name in `managedFields` and in Events.
@@ -206,10 +207,7 @@ fn event_name(node: &str, uid: &str, reason: &str) -> String {
         hash.update(part);
         hash.update([0]);
     }
-    let digest = hash.finalize();
-    let digest: String = (digest.iter().take(8))
-        .map(|b| format!("{b:02x}"))
-        .collect();
+    let digest = hex(&hash.finalize()[..8]);
     let node: String = node.chars().take(MAX_NODE).collect();
     let node = node.trim_end_matches(['.', '-']);
     format!("{node}.{digest}")
