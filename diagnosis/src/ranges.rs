@@ -7,9 +7,10 @@ use ipnetwork::IpNetwork;
 
 /// What both ranges have in common, which is one of them.
 pub(crate) fn narrower(one: IpNetwork, other: IpNetwork) -> Option<IpNetwork> {
-    let (wide, narrow) = match one.prefix() <= other.prefix() {
-        true => (one, other),
-        false => (other, one),
+    let (wide, narrow) = if one.prefix() <= other.prefix() {
+        (one, other)
+    } else {
+        (other, one)
     };
     wide.contains(narrow.network()).then_some(narrow)
 }
@@ -23,14 +24,6 @@ pub(crate) fn inside(range: IpNetwork, scope: Option<IpNetwork>) -> IpAddr {
         IpAddr::V4(last) if both.prefix() < 31 => Ipv4Addr::from(u32::from(last) - 1).into(),
         IpAddr::V6(last) if both.prefix() < 127 => Ipv6Addr::from(u128::from(last) - 1).into(),
         _ => both.network(),
-    }
-}
-
-/// The bytes of an address, as packets have them.
-pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
     }
 }
 

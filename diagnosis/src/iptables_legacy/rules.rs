@@ -14,8 +14,8 @@ use std::net::IpAddr;
 
 use crate::extension;
 use crate::probe::{FlowLink, Probe, is_no_uplink};
-use crate::ranges::octets;
 use crate::walk::{Outcome, Rule, Step, Walk};
+use tweed_core::family::octets;
 
 /// Where things are in an entry.
 #[derive(Debug, Clone, Copy)]

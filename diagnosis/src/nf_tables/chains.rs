@@ -22,7 +22,9 @@ use tweed_netlink::nf::object::{
     self, CHAIN_NAME, CHAIN_POLICY, ELEMENTS, RULE_EXPRESSIONS, TABLE_FLAG_DORMANT, TABLE_FLAGS,
     TABLE_NAME, TableKey,
 };
-use tweed_netlink::nf::{FAMILY_INET, FAMILY_IPV4, FAMILY_IPV6, Message, Socket, family_word};
+use tweed_netlink::nf::{
+    FAMILY_INET, FAMILY_IPV4, FAMILY_IPV6, Message, Socket, family_word, iptables_word,
+};
 use tweed_netlink::{Error, nf::attributes::number};
 
 use super::rule::judge;
@@ -278,10 +280,7 @@ fn cure(chain: &Chain, passed: &BTreeSet<String>, probes: &[Probe]) -> String {
     let iptables = chain.hook.chain();
     let is_iptables = chain.table == chain.hook.table() && chain.name == iptables;
     if chain.family != FAMILY_INET && is_iptables {
-        let program = match chain.family {
-            FAMILY_IPV6 => "ip6tables",
-            _ => "iptables",
-        };
+        let program = iptables_word(chain.family);
         let target = if by("DOCKER-USER") {
             "DOCKER-USER"
         } else {

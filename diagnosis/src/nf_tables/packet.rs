@@ -4,8 +4,7 @@
 use std::net::IpAddr;
 
 use crate::probe::{FlowLink, Probe, State, is_no_uplink};
-use crate::ranges::octets;
-use tweed_core::family::Family;
+use tweed_core::family::{Family, octets};
 use tweed_core::ownership::{LEAVING_LINK_GROUP, LINK_GROUP};
 use tweed_netlink::nf::attributes::{find, number};
 

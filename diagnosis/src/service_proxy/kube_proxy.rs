@@ -9,7 +9,7 @@ use std::fmt;
 
 use tweed_netlink::Error;
 use tweed_netlink::nf::object::TableKey;
-use tweed_netlink::nf::{FAMILY_IPV4, FAMILY_IPV6, Socket, family_word};
+use tweed_netlink::nf::{FAMILY_IPV4, FAMILY_IPV6, Socket, family_word, iptables_word};
 
 use crate::iptables_legacy;
 
@@ -147,7 +147,7 @@ pub fn of_nf_tables(socket: &mut Socket) -> Result<Vec<Trace>, Error> {
                     names.push((*chain).to_owned());
                 }
             }
-            traces.extend(chains(program(family), table, names));
+            traces.extend(chains(iptables_word(family), table, names));
         }
     }
     Ok(traces)
@@ -166,14 +166,6 @@ pub fn of_legacy() -> Result<Vec<Trace>, iptables_legacy::Error> {
         }
     }
     Ok(traces)
-}
-
-/// The program that shows the chains of nf_tables' tables of this family.
-fn program(family: u8) -> &'static str {
-    match family {
-        FAMILY_IPV6 => "ip6tables",
-        _ => "iptables",
-    }
 }
 
 /// What there is in a table. The chains that others may use are none of kube-proxy's rules

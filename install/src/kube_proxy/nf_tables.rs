@@ -10,7 +10,7 @@ use tweed_netlink::nf::object::{
     RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, TABLE_NAME, TableKey, chains,
 };
 use tweed_netlink::nf::verdict::Verdict;
-use tweed_netlink::nf::{Attributes, FAMILY_IPV6, Message, Socket, Transaction};
+use tweed_netlink::nf::{Attributes, Message, Socket, Transaction, iptables_word};
 
 use super::plan::{Removal, Rule, Table, plan};
 use crate::error::InstallError;
@@ -48,10 +48,7 @@ fn remove_chains(
     removal: &Removal,
     journal: &mut Journal<'_>,
 ) {
-    let program = match key.family {
-        FAMILY_IPV6 => "ip6tables",
-        _ => "iptables",
-    };
+    let program = iptables_word(key.family);
     for (chain, owner) in &removal.kept {
         let object = format!("chain {chain} of {program} table {}", key.name);
         let why = format_args!(

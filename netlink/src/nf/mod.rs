@@ -49,6 +49,15 @@ pub fn family_word(family: u8) -> &'static str {
     }
 }
 
+/// The program that shows the tables of iptables in a family.
+#[must_use]
+pub fn iptables_word(family: u8) -> &'static str {
+    match family {
+        FAMILY_IPV6 => "ip6tables",
+        _ => "iptables",
+    }
+}
+
 /// `NFNL_SUBSYS_NFTABLES`.
 const SUBSYSTEM: u16 = 10;
 /// Bytes of `struct nfgenmsg`: family, version, resource.

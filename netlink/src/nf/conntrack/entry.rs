@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::super::attributes::{Attributes, find, number};
-use super::super::{FAMILY_IPV4, FAMILY_IPV6, Message};
-use super::{NEW, SUBSYSTEM};
+use super::{super::Message, NEW, SUBSYSTEM, family_number};
+use tweed_core::family::{Family, octets};
 
 // enum ctattr_type
 const TUPLE_ORIGINAL: u16 = 1;
@@ -152,10 +152,7 @@ impl Entry {
 
     /// `NFPROTO_…`.
     pub(super) fn family(&self) -> u8 {
-        match self.original.source {
-            IpAddr::V4(_) => FAMILY_IPV4,
-            IpAddr::V6(_) => FAMILY_IPV6,
-        }
+        family_number(Family::of(self.original.source))
     }
 
     /// The attributes by which the kernel finds it.
@@ -195,30 +192,23 @@ impl Tuple {
     }
 
     fn write(&self) -> Attributes {
-        let addresses = match (self.source, self.destination) {
-            (IpAddr::V4(source), destination) => Attributes::new()
-                .bytes(V4_SOURCE, &source.octets())
-                .bytes(V4_DESTINATION, &octets(destination)),
-            (IpAddr::V6(source), destination) => Attributes::new()
-                .bytes(V6_SOURCE, &source.octets())
-                .bytes(V6_DESTINATION, &octets(destination)),
+        let (source, destination, icmp) = match self.source {
+            IpAddr::V4(_) => (V4_SOURCE, V4_DESTINATION, ICMP),
+            IpAddr::V6(_) => (V6_SOURCE, V6_DESTINATION, ICMPV6),
         };
+        let addresses = Attributes::new()
+            .bytes(source, &octets(self.source))
+            .bytes(destination, &octets(self.destination));
         let protocol = Attributes::new().bytes(PROTOCOL_NUMBER, &[self.protocol]);
         let protocol = match self.ports {
             Ports::None => protocol,
             Ports::Pair(source, destination) => protocol
                 .bytes(SOURCE_PORT, &source.to_be_bytes())
                 .bytes(DESTINATION_PORT, &destination.to_be_bytes()),
-            Ports::Icmp { id, kind, code } => {
-                let first = match self.source {
-                    IpAddr::V4(_) => ICMP,
-                    IpAddr::V6(_) => ICMPV6,
-                };
-                protocol
-                    .bytes(first, &id.to_be_bytes())
-                    .bytes(first + 1, &[kind])
-                    .bytes(first + 2, &[code])
-            }
+            Ports::Icmp { id, kind, code } => protocol
+                .bytes(icmp, &id.to_be_bytes())
+                .bytes(icmp + 1, &[kind])
+                .bytes(icmp + 2, &[code]),
         };
         let tuple = Attributes::new()
             .nested(TUPLE_ADDRESSES, &addresses)
@@ -257,13 +247,6 @@ fn ipv4(bytes: &[u8]) -> Option<Ipv4Addr> {
 
 fn ipv6(bytes: &[u8]) -> Option<Ipv6Addr> {
     Some(bytes.first_chunk::<16>().copied()?.into())
-}
-
-fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
 }
 
 impl fmt::Display for Entry {
