@@ -91,6 +91,12 @@ enum Fields {
 }
 
 impl Key {
+    /// Of fields of one value each.
+    #[must_use]
+    pub fn of<const N: usize>(values: [Value; N]) -> Self {
+        values.into_iter().map(Field::from).collect()
+    }
+
     /// The fields in their order.
     #[must_use]
     pub fn fields(&self) -> &[Field] {

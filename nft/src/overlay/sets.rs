@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use tweed_core::family::Family;
 use tweed_planner::overlay::desired::Ruleset;
 
-use crate::element::{Contents, Element, Elements, Field};
+use crate::element::{Contents, Element, Elements, Key};
 use crate::schema::{ADDRESS, Keys, PlannedSet, Row, Schema, row};
 use crate::table::KeptBy;
 use crate::value::{Type, Value};
@@ -40,10 +40,7 @@ const POD_LINK: Keys<(IpAddr, u32)> = Keys {
     types: &[Type::Ipv4, Type::Interface],
     interval: false,
     family: Some(|(address, _)| Family::of(*address)),
-    key: |(address, link)| {
-        let fields: [Field; 2] = [(*address).into(), Value::Interface(*link).into()];
-        fields.into_iter().collect()
-    },
+    key: |(address, link)| Key::of([Value::Address(*address), Value::Interface(*link)]),
 };
 
 /// What the sets should hold. A CIDR that lies in another is left out, since
@@ -87,7 +84,7 @@ mod tests {
     use super::*;
     use tweed_core::keyed::Delta;
 
-    use crate::element::{Key, apply, count, count_beyond, diff};
+    use crate::element::{Field, apply, count, count_beyond, diff};
 
     fn cidrs(list: &[&str]) -> BTreeSet<IpNetwork> {
         list.iter().map(|cidr| cidr.parse().unwrap()).collect()

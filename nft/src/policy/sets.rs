@@ -7,7 +7,7 @@ use tweed_netlink::owned::JUDGED_SETS;
 use tweed_planner::policy::desired::{Desired, Number, PortRange};
 use tweed_planner::policy::verdicts::Direction;
 
-use crate::element::Field;
+use crate::element::{Field, Key};
 use crate::schema::{ADDRESS, Keys, NUMBER, PlannedSet, Row, SPAN, Schema, TWICE, number, row};
 use crate::table::KeptBy;
 use crate::value::{Type, Value};
@@ -63,10 +63,7 @@ const PAIR: Keys<(IpAddr, Number)> = Keys {
     types: &[Type::Ipv4, Type::Class],
     interval: false,
     family: Some(|(address, _)| Family::of(*address)),
-    key: |(address, identity)| {
-        let fields: [Field; 2] = [(*address).into(), Value::Class(*identity).into()];
-        fields.into_iter().collect()
-    },
+    key: |(address, identity)| Key::of([Value::Address(*address), Value::Class(*identity)]),
 };
 
 const EXACT: Keys<(Number, u8, u16)> = Keys {
@@ -74,12 +71,11 @@ const EXACT: Keys<(Number, u8, u16)> = Keys {
     interval: false,
     family: None,
     key: |(profile, protocol, port)| {
-        let fields = [
+        Key::of([
             Value::Class(*profile),
             Value::Protocol(*protocol),
             Value::Port(*port),
-        ];
-        fields.into_iter().map(Field::from).collect()
+        ])
     },
 };
 
@@ -87,10 +83,7 @@ const OF_PROTOCOL: Keys<(Number, u8)> = Keys {
     types: &[Type::Class, Type::Protocol],
     interval: false,
     family: None,
-    key: |(profile, protocol)| {
-        let fields = [Value::Class(*profile), Value::Protocol(*protocol)];
-        fields.into_iter().map(Field::from).collect()
-    },
+    key: |(profile, protocol)| Key::of([Value::Class(*profile), Value::Protocol(*protocol)]),
 };
 
 const RANGE: Keys<PortRange> = Keys {

@@ -9,7 +9,7 @@ use tweed_planner::services::desired::{
 
 use super::is_other;
 use super::rules::{DROP, OF_PARTS, REJECT, affinity_chain, draw_chain, split_chain};
-use crate::element::{Data, Field};
+use crate::element::{Data, Field, Key};
 use crate::schema::{
     ADDRESS, Keys, NUMBER, PlannedSet, Row, SPAN, Schema, TWICE, VERDICT, Values, class, number,
     row,
@@ -82,12 +82,11 @@ pub(super) const FRONTEND: Keys<Frontend> = Keys {
     interval: false,
     family: Some(|at| Family::of(at.address)),
     key: |at| {
-        let fields = [
+        Key::of([
             Value::Address(at.address),
             Value::Protocol(at.protocol),
             Value::Port(at.port),
-        ];
-        fields.into_iter().map(Field::from).collect()
+        ])
     },
 };
 
@@ -95,30 +94,21 @@ const ENDPOINT: Keys<Endpoint> = Keys {
     types: &[Type::Ipv4, Type::Port],
     interval: false,
     family: Some(|at| Family::of(at.address)),
-    key: |at| {
-        let fields = [Value::Address(at.address), Value::Port(at.port)];
-        fields.into_iter().map(Field::from).collect()
-    },
+    key: |at| Key::of([Value::Address(at.address), Value::Port(at.port)]),
 };
 
 pub(super) const NODE_PORT: Keys<NodePort> = Keys {
     types: &[Type::Protocol, Type::Port],
     interval: false,
     family: Some(|at| at.family),
-    key: |at| {
-        let fields = [Value::Protocol(at.protocol), Value::Port(at.port)];
-        fields.into_iter().map(Field::from).collect()
-    },
+    key: |at| Key::of([Value::Protocol(at.protocol), Value::Port(at.port)]),
 };
 
 pub(super) const SLOT: Keys<(Number, u8)> = Keys {
     types: &[Type::Class, Type::Index],
     interval: false,
     family: None,
-    key: |(group, index)| {
-        let fields = [Value::Class(*group), Value::Index((*index).into())];
-        fields.into_iter().map(Field::from).collect()
-    },
+    key: |(group, index)| Key::of([Value::Class(*group), Value::Index((*index).into())]),
 };
 
 /// A limit and who passes it.
