@@ -35,12 +35,7 @@ pub(super) fn missing(path: &Path, was_there: bool) -> Option<Problem> {
     let problem = |kind, text: &str| Problem::new(kind, path.display().to_string(), text);
     if path.ends_with(TWEED) && was_there {
         let text = "somebody has removed the CNI plugin: no pod can be added";
-        let problem = problem(ProblemKind::PluginMissing, text);
-        return Some(
-            problem
-                .with_effect(Effect::NewPods)
-                .with_cure(INSTALL_AGAIN),
-        );
+        return Some(install_again(problem(ProblemKind::PluginMissing, text)));
     }
     if path.ends_with(TWEED) {
         let text = "the CNI plugin is not where the runtime looks for it";
@@ -53,8 +48,12 @@ pub(super) fn missing(path: &Path, was_there: bool) -> Option<Problem> {
     })
 }
 
-const INSTALL_AGAIN: &str = "copy the program tweed there again (on Kubernetes: delete the pod of \
-    tweed on this node, whose init container does it)";
+fn install_again(problem: Problem) -> Problem {
+    problem.with_effect(Effect::NewPods).with_cure(
+        "copy the program tweed there again (on Kubernetes: delete the pod of tweed on this \
+         node, whose init container does it)",
+    )
+}
 
 /// What a `portmap` says of itself names a version with CVE-2025-67499: 1.6.0 to 1.8.x.
 pub(super) fn vulnerable(path: &Path, says: &str) -> Option<Problem> {
@@ -74,9 +73,7 @@ pub(super) fn vulnerable(path: &Path, says: &str) -> Option<Problem> {
 pub(super) fn broken(path: &Path, why: &str) -> Problem {
     let problem = unusable(path, why);
     if path.ends_with(TWEED) {
-        problem
-            .with_effect(Effect::NewPods)
-            .with_cure(INSTALL_AGAIN)
+        install_again(problem)
     } else {
         problem
     }

@@ -68,7 +68,7 @@ async fn listen_on(
     limits: Limits,
 ) {
     let board = Arc::clone(&sources.board);
-    let Apps { metrics, health } = apps(sources);
+    let (metrics, health) = apps(sources);
     let metrics = match guard {
         None => Service::new(metrics, limits),
         Some(guard) => Service {
@@ -102,22 +102,15 @@ pub(super) fn reporter(
     }
 }
 
-/// What each listener serves.
-struct Apps {
-    metrics: Router,
-    health: Router,
-}
-
-fn apps(sources: Sources) -> Apps {
+/// What the listeners for metrics and for probes serve.
+fn apps(sources: Sources) -> (Router, Router) {
     let sources = Arc::new(sources);
     let health = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz));
     let metrics = health.clone().route("/metrics", get(metrics));
-    Apps {
-        metrics: metrics.with_state(Arc::clone(&sources)),
-        health: health.with_state(sources),
-    }
+    let metrics = metrics.with_state(Arc::clone(&sources));
+    (metrics, health.with_state(sources))
 }
 
 async fn healthz(State(sources): State<Arc<Sources>>) -> (StatusCode, String) {

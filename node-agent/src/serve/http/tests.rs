@@ -26,7 +26,7 @@ fn sources() -> Sources {
 fn with_limits<F: Future<Output = ()>>(limits: Limits, test: impl FnOnce(Server) -> F) {
     let sources = sources();
     let (board, metrics) = (Arc::clone(&sources.board), sources.metrics.clone());
-    let apps = apps(sources);
+    let (metrics_app, health_app) = apps(sources);
     block_on(async {
         let metrics_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let health_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -37,8 +37,8 @@ fn with_limits<F: Future<Output = ()>>(limits: Limits, test: impl FnOnce(Server)
             metrics,
         };
         tokio::select! {
-            error = serve(metrics_listener, Service::new(apps.metrics, limits)) => panic!("{error}"),
-            error = serve(health_listener, Service::new(apps.health, limits)) => panic!("{error}"),
+            error = serve(metrics_listener, Service::new(metrics_app, limits)) => panic!("{error}"),
+            error = serve(health_listener, Service::new(health_app, limits)) => panic!("{error}"),
             () = test(server) => {}
         }
     });
