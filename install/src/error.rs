@@ -20,28 +20,6 @@ pub enum InstallError {
         /// Where to get it.
         cure: &'static str,
     },
-    /// A file does not have its expected checksum.
-    #[error(
-        "{} is damaged: its SHA-256 is {found}, but {expected} in {}: download the image or the \
-         release again",
-        path.display(), list.display()
-    )]
-    Checksum {
-        /// The file.
-        path: PathBuf,
-        /// Its checksum.
-        found: String,
-        /// The expected one.
-        expected: String,
-        /// The list that has it.
-        list: PathBuf,
-    },
-    /// A file was not written as it should be, and so has not got its name.
-    #[error(
-        "cannot write {}: what is read back is not what was written: the disk is faulty",
-        .0.display()
-    )]
-    ReadBack(PathBuf),
     /// A file has an unexpected format.
     #[error("{} has an unexpected format: {why}", path.display())]
     Content {
@@ -58,32 +36,9 @@ pub enum InstallError {
         /// What to do.
         cure: &'static str,
     },
-    /// The folder of CNI configs does not exist, as in a pod that does not mount it.
-    #[error(
-        "{} does not exist, and so --displace-cni finds no config there. In a pod, mount the \
-         node's folder there, as the kustomize component displace-cni and the chart's value \
-         displaceCni do; on a machine, name its folder with --cni-conf-dir",
-        path.display()
-    )]
-    NoConfigs {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// A flag cannot be used.
+    /// What only its text says.
     #[error("{0}")]
-    Flag(String),
-    /// A file that a person has edited does not say what flags do.
-    #[error(
-        "{} was edited, and so is not replaced, but does not say what the flags do: change it by \
-         hand ({lacking}), or leave the flags out",
-        path.display()
-    )]
-    Edited {
-        /// The file.
-        path: PathBuf,
-        /// The lines that it lacks.
-        lacking: String,
-    },
+    Other(String),
     /// The kernel refused a change, over rtnetlink.
     #[error(transparent)]
     Kernel(#[from] tweed_netlink::Error),
@@ -132,43 +87,6 @@ pub enum InstallError {
     KubeProxyRuns {
         /// Its mode.
         mode: String,
-    },
-    /// IPVS would lose what makes the addresses of Services local.
-    #[error(
-        "cannot remove link kube-ipvs0: {count} open connections of IPVS would be cut. Drain the \
-         node (kubectl drain --ignore-daemonsets), or wait until they have ended, and run it \
-         again; --force cuts them"
-    )]
-    IpvsConnections {
-        /// How many.
-        count: usize,
-    },
-    /// A kube-proxy has made its rules again.
-    #[error(
-        "kube-proxy's rules are there again: {rules}. A kube-proxy runs on this node, although it \
-         does not answer at 127.0.0.1:10249: take it off this node, and find out what has started \
-         it"
-    )]
-    KubeProxyReturned {
-        /// The rules.
-        rules: String,
-    },
-    /// Chains of kube-proxy are in the old iptables.
-    #[error(
-        "cannot remove {object}: the old iptables has no way to remove them alone. Run \
-         `{program}-save -t {table} | grep -vE '{lines}' | {program}-restore` on the node, which \
-         leaves what is not kube-proxy's, and KUBE-MARK-MASQ and KUBE-POSTROUTING, which others \
-         may use"
-    )]
-    LegacyIptables {
-        /// The table, and what is in it.
-        object: String,
-        /// A regular expression for its lines in what is saved.
-        lines: String,
-        /// The program that shows it.
-        program: String,
-        /// The table.
-        table: String,
     },
     /// The tables of the old iptables cannot be read.
     #[error(transparent)]

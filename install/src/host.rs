@@ -121,7 +121,7 @@ fn check_folders(asked: &HostArgs, folders: &Folders) -> Result<(), InstallError
         let Some(path) = path else { continue };
         let text = path.display().to_string();
         if let Some(why) = word(&text).err().or_else(|| unit::hides(path)) {
-            return Err(InstallError::Flag(format!("{flag} {text}: {why}")));
+            return Err(InstallError::Other(format!("{flag} {text}: {why}")));
         }
     }
     Ok(())
@@ -160,7 +160,11 @@ fn write_environment(places: &Places, environment: &Environment, journal: &mut J
     if lacking.is_empty() {
         journal.kept(path.display(), "it was edited, and says what the flags do");
     } else {
-        journal.failed(&InstallError::Edited { path, lacking });
+        journal.failed(format_args!(
+            "{} was edited, and so is not replaced, but does not say what the flags do: change \
+             it by hand ({lacking}), or leave the flags out",
+            path.display()
+        ));
     }
 }
 

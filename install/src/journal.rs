@@ -89,7 +89,7 @@ impl<'a> Journal<'a> {
     }
 
     /// Reports a failure; the caller continues.
-    pub fn failed(&mut self, error: &InstallError) {
+    pub fn failed(&mut self, error: impl Display) {
         self.failed += 1;
         self.line(format_args!("failed: {error}"));
     }

@@ -56,9 +56,12 @@ pub fn run(asked: &PluginsArgs, journal: &mut Journal<'_>) -> Result<(), Install
     let places = asked.places.resolve()?;
     let conf_dir = &places.cni_conf_dir;
     if asked.displace.displace_cni && !conf_dir.is_dir() {
-        return Err(InstallError::NoConfigs {
-            path: conf_dir.clone(),
-        });
+        return Err(InstallError::Other(format!(
+            "{} does not exist, and so --displace-cni finds no config there. In a pod, mount the \
+             node's folder there, as the kustomize component displace-cni and the chart's value \
+             displaceCni do; on a machine, name its folder with --cni-conf-dir",
+            conf_dir.display()
+        )));
     }
     let cure = "the image of tweed has it; give its folder with --source";
     let plugins = read(&asked.source, PLUGINS, cure)?;
@@ -94,12 +97,12 @@ pub fn read<const N: usize>(
             })?;
             let found = put::sha256(&program);
             if found != *expected {
-                return Err(InstallError::Checksum {
-                    path,
-                    found,
-                    expected: expected.clone(),
-                    list: list.clone(),
-                });
+                return Err(InstallError::Other(format!(
+                    "{} is damaged: its SHA-256 is {found}, but {expected} in {}: download the \
+                     image or the release again",
+                    path.display(),
+                    list.display()
+                )));
             }
         }
         Ok((name, program))

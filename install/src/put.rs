@@ -82,7 +82,10 @@ fn put(folder: &File, path: &Path, content: &[u8], mode: u32) -> Result<(), Inst
         .map_err(failed())?;
     drop(file);
     if fs::read(draft.path()).map_err(failed())? != content {
-        return Err(InstallError::ReadBack(path.to_owned()));
+        return Err(InstallError::Other(format!(
+            "cannot write {}: what is read back is not what was written: the disk is faulty",
+            path.display()
+        )));
     }
     draft.rename()?;
     // Otherwise the name may refer to the old file after a power failure.

@@ -146,7 +146,7 @@ fn find(asked: &CheckArgs) -> Result<Vec<Finding>, InstallError> {
     let environment = places.environment.as_deref().unwrap_or_default();
     let agent = asked.agent.resolve(environment).map_err(|why| {
         let path = places.on_host(ENVIRONMENT);
-        InstallError::Flag(format!(
+        InstallError::Other(format!(
             "tweed-agent does not start with its flags, or those in {}: {why}",
             path.display()
         ))

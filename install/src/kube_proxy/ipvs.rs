@@ -36,7 +36,11 @@ pub(super) fn remove_link(force: bool, journal: &mut Journal<'_>) -> Result<(), 
         .collect();
     let count = open_connections(&read(CONNECTIONS)?, &addresses);
     if count > 0 && !force {
-        return journal.refuse(InstallError::IpvsConnections { count });
+        return journal.refuse(InstallError::Other(format!(
+            "cannot remove link kube-ipvs0: {count} open connections of IPVS would be cut. Drain \
+             the node (kubectl drain --ignore-daemonsets), or wait until they have ended, and run \
+             it again; --force cuts them"
+        )));
     }
     let request = link::delete(found.index, IPVS_LINK);
     let object = format!("link {IPVS_LINK}");

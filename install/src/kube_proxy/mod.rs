@@ -136,12 +136,13 @@ fn name_legacy(journal: &mut Journal<'_>) {
         else {
             continue;
         };
-        journal.failed(&InstallError::LegacyIptables {
-            object: trace.to_string(),
-            lines: saved_lines(table, names),
-            program: program.clone(),
-            table: (*table).to_owned(),
-        });
+        let lines = saved_lines(table, names);
+        journal.failed(format_args!(
+            "cannot remove {trace}: the old iptables has no way to remove them alone. Run \
+             `{program}-save -t {table} | grep -vE '{lines}' | {program}-restore` on the node, \
+             which leaves what is not kube-proxy's, and KUBE-MARK-MASQ and KUBE-POSTROUTING, \
+             which others may use"
+        ));
     }
 }
 

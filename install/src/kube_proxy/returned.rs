@@ -43,7 +43,11 @@ pub(super) fn watch(
             .collect();
         if !returned.is_empty() {
             let rules = returned.join(", ");
-            return Err(InstallError::KubeProxyReturned { rules });
+            return Err(InstallError::Other(format!(
+                "kube-proxy's rules are there again: {rules}. A kube-proxy runs on this node, \
+                 although it does not answer at 127.0.0.1:10249: take it off this node, and find \
+                 out what has started it"
+            )));
         }
         let left = time.saturating_sub(begin.elapsed());
         if left.is_zero() {

@@ -170,6 +170,6 @@ fn remove_empty(folder: &Path, journal: &mut Journal<'_>) {
             folder.display(),
             format_args!("it still contains {}", left.join(", ")),
         ),
-        _ => journal.failed(&InstallError::file("remove", folder)(error)),
+        _ => journal.failed(InstallError::file("remove", folder)(error)),
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn remove(journal: &mut Journal<'_>) -> bool {
     let had_links = match remove_links(journal) {
         Ok(had_links) => had_links,
         Err(error) => {
-            journal.failed(&error.into());
+            journal.failed(error);
             false
         }
     };
