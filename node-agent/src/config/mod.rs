@@ -20,7 +20,7 @@ use tweed_watch::client::{Access, Server};
 
 pub use flags::Flags;
 pub(crate) use parse::{absolute, log_filter};
-pub use resolve::{ConfigError, HostNameError, host_name};
+pub use resolve::{ConfigError, host_name};
 
 /// What the agent runs with.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,77 +11,23 @@ use tweed_core::mtu::IPV6_MIN;
 use tweed_planner::services::{NodePortAddresses, Options};
 use tweed_watch::client::Access;
 
-/// Why flags that are each valid contradict each other.
+/// Why flags that are each valid contradict each other, or why they do not say the node's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// Two cluster CIDRs of one family.
-    #[error("--cluster-cidr {0},{1}: both are {2}; allowed is one per family")]
-    TwoClusterCidrs(IpNetwork, IpNetwork, Family),
-    /// A cluster CIDR whose addresses pods cannot have.
-    #[error(
-        "--cluster-cidr {cidr}: {why}; allowed is a range of unicast addresses that only pods have, such as 10.244.0.0/16"
-    )]
-    ClusterCidrUnusable {
-        /// The refused CIDR.
-        cidr: IpNetwork,
-        /// What kind of range it is.
-        why: &'static str,
-    },
-    /// The two flags on the underlay contradict each other.
-    #[error(
-        "--underlay {underlay} is not {family}, which --underlay-family asks for; give both the same family"
-    )]
-    UnderlayFamily {
-        /// The CIDR that picks addresses.
-        underlay: IpNetwork,
-        /// The family asked for.
-        family: Family,
-    },
-    /// An MTU that is too small for IPv6.
-    #[error("--mtu {mtu} is too small for the IPv6 pods of --cluster-cidr {cidr}; allowed is auto, or {min} and more", min = IPV6_MIN)]
-    MtuTooSmall {
-        /// The refused MTU.
-        mtu: u32,
-        /// The IPv6 cluster CIDR.
-        cidr: IpNetwork,
-    },
-    /// The two listeners would take each other's port.
-    #[error("--{} {} and --{} {} are one address; give them two ports", .0.flag, .0.addr, .1.flag, .1.addr)]
-    SameListenAddr(ListenAddr, ListenAddr),
-    /// There is no API server that could review tokens.
-    #[error(
-        "--metrics-auth token-review asks an API server, and with --nodes there is none; leave it at none, and --metrics-addr on a loopback address"
-    )]
-    NobodyReviews,
-    /// The host name is not a Node's name.
-    #[error("the host name {0:?} cannot be a Node's name; pass --node-name")]
-    HostName(String),
-    /// The host name could not be read.
-    #[error(transparent)]
-    NoHostName(#[from] HostNameError),
-}
+#[error("{0}")]
+pub struct ConfigError(String);
 
-/// An address to listen on, and the flag that gives it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ListenAddr {
-    flag: &'static str,
-    addr: SocketAddr,
-}
-
-/// The host name could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot read the host name: {0}; pass --node-name")]
-pub struct HostNameError(String);
+/// A flag that gives an address to listen on, and the address.
+type Listener = (&'static str, SocketAddr);
 
 /// The machine's host name.
 ///
 /// # Errors
 /// It cannot be read, or is not UTF-8.
-pub fn host_name() -> Result<String, HostNameError> {
+pub fn host_name() -> Result<String, String> {
     nix::unistd::gethostname()
-        .map_err(|error| HostNameError(error.to_string()))?
+        .map_err(|error| error.to_string())?
         .into_string()
-        .map_err(|name| HostNameError(format!("{} is not UTF-8", name.display())))
+        .map_err(|name| format!("{} is not UTF-8", name.display()))
 }
 
 impl Flags {
@@ -92,18 +38,19 @@ impl Flags {
     /// [`ConfigError`] with the flags that contradict each other.
     pub fn resolve(
         self,
-        host_name: impl FnOnce() -> Result<String, HostNameError>,
+        host_name: impl FnOnce() -> Result<String, String>,
     ) -> Result<Config, ConfigError> {
         check_cluster_cidrs(&self.cluster_cidr)?;
         check_underlay(self.underlay, self.underlay_family)?;
         check_mtu(self.mtu, &self.cluster_cidr)?;
         check_listeners(&self.listeners())?;
         if self.nodes.is_some() && self.metrics_auth == MetricsAuth::TokenReview {
-            return Err(ConfigError::NobodyReviews);
+            let why = "--metrics-auth token-review asks an API server, and with --nodes there is none; leave it at none, and --metrics-addr on a loopback address";
+            return Err(ConfigError(why.to_owned()));
         }
         let node_name = match self.node_name {
             Some(name) => name,
-            None => node_name_of(&host_name()?)?,
+            None => node_name_of(host_name())?,
         };
         let services = self.services.then(|| Options {
             node_name: node_name.clone(),
@@ -164,7 +111,7 @@ impl Flags {
 
 impl Flags {
     /// Where the agent listens.
-    fn listeners(&self) -> Vec<ListenAddr> {
+    fn listeners(&self) -> Vec<Listener> {
         let of_services = [
             ("services-health-addr", self.services_health_addr),
             ("services-metrics-addr", self.services_metrics_addr),
@@ -175,8 +122,7 @@ impl Flags {
             ("health-addr", self.health_addr),
             ("metrics-addr", self.metrics_addr),
         ];
-        let all = always.into_iter().chain(of_services);
-        all.map(|(flag, addr)| ListenAddr { flag, addr }).collect()
+        always.into_iter().chain(of_services).collect()
     }
 }
 
@@ -195,20 +141,32 @@ fn networks(parts: &[ServedAt]) -> impl Iterator<Item = IpNetwork> {
     })
 }
 
-fn node_name_of(host_name: &str) -> Result<String, ConfigError> {
-    parse::node_name(&host_name.to_lowercase())
-        .map_err(|_| ConfigError::HostName(host_name.to_owned()))
+fn node_name_of(host_name: Result<String, String>) -> Result<String, ConfigError> {
+    let name = host_name.map_err(|why| {
+        ConfigError(format!(
+            "cannot read the host name: {why}; pass --node-name"
+        ))
+    })?;
+    parse::node_name(&name.to_lowercase()).map_err(|_| {
+        ConfigError(format!(
+            "the host name {name:?} cannot be a Node's name; pass --node-name"
+        ))
+    })
 }
 
 fn check_cluster_cidrs(cidrs: &[IpNetwork]) -> Result<(), ConfigError> {
     for (index, &cidr) in cidrs.iter().enumerate() {
         if let Some(why) = unusable(cidr) {
-            return Err(ConfigError::ClusterCidrUnusable { cidr, why });
+            return Err(ConfigError(format!(
+                "--cluster-cidr {cidr}: {why}; allowed is a range of unicast addresses that only pods have, such as 10.244.0.0/16"
+            )));
         }
         let family = Family::of(cidr.ip());
         let earlier = cidrs[..index].iter().find(|c| Family::of(c.ip()) == family);
         if let Some(&first) = earlier {
-            return Err(ConfigError::TwoClusterCidrs(first, cidr, family));
+            return Err(ConfigError(format!(
+                "--cluster-cidr {first},{cidr}: both are {family}; allowed is one per family"
+            )));
         }
     }
     Ok(())
@@ -229,7 +187,9 @@ fn unusable(cidr: IpNetwork) -> Option<&'static str> {
 fn check_underlay(underlay: Option<IpNetwork>, family: Option<Family>) -> Result<(), ConfigError> {
     match (underlay, family) {
         (Some(underlay), Some(family)) if Family::of(underlay.ip()) != family => {
-            Err(ConfigError::UnderlayFamily { underlay, family })
+            Err(ConfigError(format!(
+                "--underlay {underlay} is not {family}, which --underlay-family asks for; give both the same family"
+            )))
         }
         _ => Ok(()),
     }
@@ -238,24 +198,26 @@ fn check_underlay(underlay: Option<IpNetwork>, family: Option<Family>) -> Result
 fn check_mtu(mtu: Mtu, cluster_cidrs: &[IpNetwork]) -> Result<(), ConfigError> {
     let ipv6 = cluster_cidrs.iter().find(|cidr| cidr.is_ipv6());
     match (mtu, ipv6) {
-        (Mtu::Fixed(mtu), Some(&cidr)) if mtu < IPV6_MIN => {
-            Err(ConfigError::MtuTooSmall { mtu, cidr })
-        }
+        (Mtu::Fixed(mtu), Some(&cidr)) if mtu < IPV6_MIN => Err(ConfigError(format!(
+            "--mtu {mtu} is too small for the IPv6 pods of --cluster-cidr {cidr}; allowed is auto, or {IPV6_MIN} and more"
+        ))),
         _ => Ok(()),
     }
 }
 
-fn check_listeners(listeners: &[ListenAddr]) -> Result<(), ConfigError> {
+fn check_listeners(listeners: &[Listener]) -> Result<(), ConfigError> {
     // On [::] the kernel listens for IPv4 too.
     let all = |a: IpAddr, b: IpAddr| a.is_unspecified() && (a.is_ipv6() || b.is_ipv4());
     let are_one = |one: SocketAddr, other: SocketAddr| {
         let (a, b) = (one.ip(), other.ip());
         one.port() == other.port() && (a == b || all(a, b) || all(b, a))
     };
-    for (index, &one) in listeners.iter().enumerate() {
+    for (index, &(flag, addr)) in listeners.iter().enumerate() {
         let mut others = listeners[index + 1..].iter();
-        if let Some(&other) = others.find(|other| are_one(one.addr, other.addr)) {
-            return Err(ConfigError::SameListenAddr(one, other));
+        if let Some((other_flag, other)) = others.find(|other| are_one(addr, other.1)) {
+            return Err(ConfigError(format!(
+                "--{flag} {addr} and --{other_flag} {other} are one address; give them two ports"
+            )));
         }
     }
     Ok(())

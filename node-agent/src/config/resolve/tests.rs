@@ -147,13 +147,14 @@ fn a_pod_is_told_where_the_api_server_is_if_its_service_may_not_work_yet() {
 
 #[test]
 fn the_host_name_is_asked_only_when_it_is_needed() {
-    let unreadable = || Err(HostNameError("EPERM".to_owned()));
+    let unreadable = || Err("EPERM".to_owned());
     let named = flags("--node-name a").resolve(unreadable);
     assert_eq!(named.unwrap().overlay.node_name, "a");
     let unnamed = flags("").resolve(unreadable).unwrap_err();
     assert!(unnamed.to_string().contains("--node-name"), "{unnamed}");
     let bad = flags("").resolve(|| Ok("my_host".to_owned())).unwrap_err();
-    assert_eq!(bad, ConfigError::HostName("my_host".to_owned()));
+    let why = "the host name \"my_host\" cannot be a Node's name; pass --node-name";
+    assert_eq!(bad.to_string(), why);
 }
 
 #[test]
