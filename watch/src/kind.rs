@@ -43,37 +43,10 @@ pub trait Kind: Object {
     }
 }
 
-/// An object's name is missing or not allowed.
+/// An object's name or namespace is missing or not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidName {
-    /// There is none.
-    #[error("has no metadata.name")]
-    Missing,
-    /// Kubernetes does not allow it.
-    #[error("has the name {name}, which no {kind} can have")]
-    NotAllowed {
-        /// The kind of the object.
-        kind: &'static str,
-        /// The name, in a form that can be printed.
-        name: String,
-    },
-    /// It names a namespace that Kubernetes does not allow.
-    #[error("is in the namespace {name}, which cannot exist")]
-    Namespace {
-        /// The namespace, in a form that can be printed.
-        name: String,
-    },
-}
-
-impl InvalidName {
-    /// The same of an object's namespace.
-    pub(crate) fn of_namespace(self) -> Self {
-        match self {
-            Self::NotAllowed { name, .. } => Self::Namespace { name },
-            other => other,
-        }
-    }
-}
+#[error("{0}")]
+pub struct InvalidName(String);
 
 /// Why an object of a list or a watch cannot be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -91,15 +64,25 @@ pub enum InvalidObject {
 
 /// `name`, if an object of `kind` can have it.
 pub(crate) fn valid_name(kind: &'static str, name: String) -> Result<String, InvalidName> {
+    allowed(name, |name| {
+        format!("has the name {name}, which no {kind} can have")
+    })
+}
+
+/// `name`, if Kubernetes allows it; `refused` says what is wrong with one, in a form that can
+/// be printed.
+pub(crate) fn allowed(
+    name: String,
+    refused: impl FnOnce(&str) -> String,
+) -> Result<String, InvalidName> {
     // RFC 1123 subdomains, without the rules on where '-' and '.' may stand:
     // it only matters that a name fits into a log line.
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
     if name.is_empty() {
-        Err(InvalidName::Missing)
-    } else if name.len() <= 253 && name.bytes().all(allowed) {
+        Err(InvalidName("has no metadata.name".to_owned()))
+    } else if name.len() <= 253 && name.bytes().all(is_allowed) {
         Ok(name)
     } else {
-        let name = printable(&name);
-        Err(InvalidName::NotAllowed { kind, name })
+        Err(InvalidName(refused(&printable(&name))))
     }
 }

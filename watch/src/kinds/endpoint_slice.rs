@@ -69,7 +69,7 @@ impl Kind for EndpointSlice {
     fn from_fields(fields: EndpointSliceFields) -> Result<Self, InvalidName> {
         let mut metadata = fields.metadata.unwrap_or_default();
         Ok(Self {
-            namespace: metadata.namespace(Self::NAME)?,
+            namespace: metadata.namespace()?,
             name: metadata.name(Self::NAME)?,
             service: metadata.label(SERVICE_LABEL).unwrap_or_default(),
             not_ours: service::not_ours(&mut metadata),

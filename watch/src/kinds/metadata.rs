@@ -9,7 +9,7 @@ use serde_json::Value;
 use tweed_core::object::selector::Labels;
 
 use super::{bytes, lossy, text};
-use crate::kind::{InvalidName, valid_name};
+use crate::kind::{InvalidName, allowed, valid_name};
 
 /// The namespace of an object that names none: a server always names it, and in a
 /// file it is the one that `kubectl` would use.
@@ -57,13 +57,15 @@ impl Metadata {
         valid_name(kind, lossy(std::mem::take(&mut self.name)))
     }
 
-    /// The namespace of an object of `kind`, if it can have it.
-    pub fn namespace(&mut self, kind: &'static str) -> Result<String, InvalidName> {
+    /// The namespace, if there can be one of this name.
+    pub fn namespace(&mut self) -> Result<String, InvalidName> {
         if self.namespace.is_empty() {
             return Ok(DEFAULT_NAMESPACE.to_owned());
         }
         let namespace = lossy(std::mem::take(&mut self.namespace));
-        valid_name(kind, namespace).map_err(InvalidName::of_namespace)
+        allowed(namespace, |name| {
+            format!("is in the namespace {name}, which cannot exist")
+        })
     }
 
     /// The creation in seconds since 1970.

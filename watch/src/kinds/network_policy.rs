@@ -91,7 +91,7 @@ impl Kind for NetworkPolicy {
         let mut metadata = fields.metadata.unwrap_or_default();
         let spec = fields.spec.unwrap_or_default();
         Ok(Self {
-            namespace: metadata.namespace(Self::NAME)?,
+            namespace: metadata.namespace()?,
             name: metadata.name(Self::NAME)?,
             uid: lossy(metadata.uid),
             pod_selector: spec.pod_selector.unwrap_or_default().into(),

@@ -80,7 +80,7 @@ impl Kind for Pod {
         let ports = containers.flat_map(|container| container.ports);
         let pod_ips = status.pod_ips.into_iter().map(|pod| pod.ip).collect();
         Ok(Self {
-            namespace: metadata.namespace(Self::NAME)?,
+            namespace: metadata.namespace()?,
             name: metadata.name(Self::NAME)?,
             created: metadata.created(),
             labels: metadata.labels(),

@@ -78,7 +78,7 @@ impl Kind for Service {
         let spec = fields.spec.unwrap_or_default();
         let load_balancer = fields.status.unwrap_or_default().load_balancer;
         Ok(Self {
-            namespace: metadata.namespace(Self::NAME)?,
+            namespace: metadata.namespace()?,
             name: metadata.name(Self::NAME)?,
             created: metadata.created(),
             not_ours: not_ours(&mut metadata),
