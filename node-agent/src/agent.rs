@@ -10,8 +10,9 @@
 //! Stopping leaves everything in the kernel as it is. If one of the two threads, or
 //! a task of the first, ends by itself, the whole agent ends ([`crate::tasks`]).
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
+use anyhow::{Context as _, Result, anyhow};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +23,7 @@ use crate::serve::services::proxy_health::{self, KubeProxyRules};
 use crate::serve::{http, services::health_checks};
 use crate::sources::policy::PolicyWatches;
 use crate::sources::{MAX_EVENTS, Sources, count::SourceCount};
-use crate::tasks::{TaskEnded, Tasks};
+use crate::tasks::Tasks;
 use crate::{drop_log, other_agent};
 use crate::{kept_nodes::KeptNodes, publish::Publisher};
 use crate::{run_loop, serve::metrics::Metrics, serve::status::StatusBoard, sources, state::State};
@@ -33,30 +34,8 @@ use tweed_core::{limits, regular_file};
 use tweed_planner::policy::Wants;
 use tweed_watch::{Scope, Source as _};
 
-/// Why the agent cannot run at all. What can be repaired while it runs is a
-/// [`Problem`] instead.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentError {
-    /// The kernel gives no netlink socket.
-    #[error("{0}: the agent needs CAP_NET_ADMIN and Linux 5.10 or later")]
-    Netlink(#[from] tweed_netlink::Error),
-    /// A file or a folder that the agent cannot do without.
-    #[error("cannot {operation} {object}: {source}")]
-    Io {
-        /// What was tried, as a verb.
-        operation: &'static str,
-        /// The path, or what else it was tried on.
-        object: String,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// The kernel thread ended by itself: an error in the program.
-    #[error("the kernel thread has ended: please report what the log says before this")]
-    ThreadEnded,
-    /// A task ended by itself: an error in the program.
-    #[error("{0}: the agent cannot go on without it; please report what the log says before this")]
-    TaskEnded(#[from] TaskEnded),
-}
+const THREAD_ENDED: &str =
+    "the kernel thread has ended: please report what the log says before this";
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +53,7 @@ pub enum Ending {
 /// before.
 ///
 /// # Errors
-/// [`AgentError`] when the agent cannot run at all.
+/// The agent cannot run at all. What can be repaired while it runs is a [`Problem`] instead.
 pub async fn run(
     config: Arc<Config>,
     sources: impl Sources,
@@ -82,13 +61,11 @@ pub async fn run(
     metrics: Metrics,
     mut tasks: Tasks,
     stop: CancellationToken,
-) -> Result<Ending, AgentError> {
-    let boot_id_file = config.boot_id_file.display().to_string();
-    let boot_id = regular_file::read_text(&config.boot_id_file, limits::LOCK);
-    let boot_id = boot_id.map_err(io::Error::from);
-    let boot_id = boot_id.map_err(failed("read", &boot_id_file))?;
-    let run_dir = config.run_dir.display().to_string();
-    make_folder(&config.run_dir).map_err(failed("make the folder", &run_dir))?;
+) -> Result<Ending> {
+    let boot_id = regular_file::read_text(&config.boot_id_file, limits::LOCK)
+        .with_context(|| format!("cannot read {}", config.boot_id_file.display()))?;
+    make_folder(&config.run_dir)
+        .with_context(|| format!("cannot make the folder {}", config.run_dir.display()))?;
     let boot_id = boot_id.trim();
     let mut publisher = Publisher::new(&config, boot_id.to_owned());
     Publisher::begin(&board);
@@ -99,7 +76,7 @@ pub async fn run(
         Some(kept) => kept.load().await,
         None => Vec::new(),
     };
-    let state = State::new(&config, nodes).map_err(failed("open", "an event file descriptor"))?;
+    let state = State::new(&config, nodes).context("cannot open an event file descriptor")?;
     let state = Arc::new(state);
     let earlier = EarlierRun {
         boot_id: boot_id.to_owned(),
@@ -129,11 +106,12 @@ pub async fn run(
         &earlier,
         outlets,
         stop.clone(),
-    )?;
+    )
+    .map_err(|error| anyhow!("{error}: the agent needs CAP_NET_ADMIN and Linux 5.10 or later"))?;
 
     let (sender, mut progress) = watch::channel(Progress::default());
     let thread = run_loop::start(reconcilers, Arc::clone(&state), Arc::clone(&board), sender)
-        .map_err(failed("start", "the kernel thread"))?;
+        .context("cannot start the kernel thread")?;
     let (events, received) = mpsc::channel(MAX_EVENTS);
     let source = sources.source::<Node>(Scope::All);
     let _listening = metrics.listen_to(Node::KINDS, source.last_word());
@@ -152,9 +130,11 @@ pub async fn run(
             // Tasks end too when they are told to stop: that is no error.
             biased;
             () = stop.cancelled() => break Ok(Ending::Stopped),
-            ended = tasks.ended() => break Err(ended.into()),
+            ended = tasks.ended() => break Err(anyhow!(
+                "{ended}: the agent cannot go on without it; please report what the log says before this"
+            )),
             changed = progress.changed() => if changed.is_err() {
-                break Err(AgentError::ThreadEnded);
+                break Err(anyhow!(THREAD_ENDED));
             },
         }
         let latest = progress.borrow_and_update().clone();
@@ -167,9 +147,10 @@ pub async fn run(
         }
         if config.once && latest.sources_reported {
             let status = board.status(std::time::Instant::now());
-            break Ok(match status.ready() {
-                true => Ending::Converged,
-                false => Ending::NotConverged(status.problems),
+            break Ok(if status.ready() {
+                Ending::Converged
+            } else {
+                Ending::NotConverged(status.problems)
             });
         }
     };
@@ -184,7 +165,7 @@ pub async fn run(
     drop(tasks);
     match ended {
         Ok(Ok(())) => ending,
-        _ => Err(AgentError::ThreadEnded),
+        _ => Err(anyhow!(THREAD_ENDED)),
     }
 }
 
@@ -196,11 +177,10 @@ fn take_sockets(
     state: &Arc<State>,
     board: &Arc<StatusBoard>,
     stop: &CancellationToken,
-) -> Result<(), AgentError> {
+) -> Result<()> {
     if config.policy || config.services.is_some() {
-        let socket = AgentSocket::open(&config.run_dir);
-        let run_dir = config.run_dir.display().to_string();
-        let socket = socket.map_err(failed("make agent.sock in", &run_dir))?;
+        let socket = AgentSocket::open(&config.run_dir)
+            .with_context(|| format!("cannot make agent.sock in {}", config.run_dir.display()))?;
         let server = agent_socket::run(socket, Arc::clone(state), stop.clone());
         tasks.spawn("the server of agent.sock", server);
     }
@@ -295,14 +275,5 @@ async fn update(
             Some(kept) => kept.update(&state, event).await,
             None => drop(state.update(event)),
         }
-    }
-}
-
-fn failed(operation: &'static str, object: &str) -> impl FnOnce(io::Error) -> AgentError {
-    let object = object.to_owned();
-    move |source| AgentError::Io {
-        operation,
-        object,
-        source,
     }
 }

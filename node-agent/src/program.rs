@@ -162,7 +162,7 @@ async fn run_over(
             );
         }
     }
-    Ok(agent::run(Arc::clone(config), sources, board, metrics, tasks, stop).await?)
+    agent::run(Arc::clone(config), sources, board, metrics, tasks, stop).await
 }
 
 /// Has the board notice whether the agent's loop runs, until `stop`.

@@ -15,14 +15,6 @@ pub struct Tasks {
     names: HashMap<Id, &'static str>,
 }
 
-/// A task has ended by itself.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{task} {how}")]
-pub struct TaskEnded {
-    task: &'static str,
-    how: String,
-}
-
 impl Tasks {
     /// Starts a task; `name` says what it does: `the HTTP server`.
     pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
@@ -30,15 +22,15 @@ impl Tasks {
         self.names.insert(id, name);
     }
 
-    /// Waits for the first task that ends; for ever if there is none.
-    pub async fn ended(&mut self) -> TaskEnded {
+    /// Waits for the first task that ends, and tells which and how; for ever if there is none.
+    pub async fn ended(&mut self) -> String {
         let (id, how) = match self.set.join_next_with_id().await {
             None => std::future::pending().await,
             Some(Ok((id, ()))) => (id, "has returned".to_owned()),
             Some(Err(error)) => (error.id(), how(error)),
         };
         let task = self.names.get(&id).copied().unwrap_or("a task");
-        TaskEnded { task, how }
+        format!("{task} {how}")
     }
 }
 
@@ -64,7 +56,7 @@ mod tests {
             let mut all = Tasks::default();
             all.spawn("the task that goes on", std::future::pending());
             tasks(&mut all);
-            all.ended().await.to_string()
+            all.ended().await
         })
     }
 

@@ -4,21 +4,11 @@
 
 use std::sync::Arc;
 
+use anyhow::{Context as _, Result};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::TlsAcceptor;
-
-/// Why there is no certificate.
-#[derive(Debug, thiserror::Error)]
-pub enum IdentityError {
-    /// It could not be made.
-    #[error("cannot make a certificate for --metrics-auth")]
-    Certificate(#[from] rcgen::Error),
-    /// It cannot be used.
-    #[error("cannot serve TLS for --metrics-auth")]
-    Tls(#[from] rustls::Error),
-}
 
 /// A key and its certificate.
 #[derive(Clone)]
@@ -33,15 +23,17 @@ impl Identity {
     ///
     /// # Errors
     /// There is no randomness, or the name cannot stand in a certificate.
-    pub fn self_signed(node_name: &str) -> Result<Self, IdentityError> {
+    pub fn self_signed(node_name: &str) -> Result<Self> {
         let CertifiedKey { cert, signing_key } =
-            generate_simple_self_signed([node_name.to_owned()])?;
+            generate_simple_self_signed([node_name.to_owned()])
+                .context("cannot make a certificate for --metrics-auth")?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(signing_key.serialize_der()));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![cert.der().clone()], key)?;
+            .with_safe_default_protocol_versions()
+            .map(|builder| builder.with_no_client_auth())
+            .and_then(|builder| builder.with_single_cert(vec![cert.der().clone()], key))
+            .context("cannot serve TLS for --metrics-auth")?;
         Ok(Self {
             acceptor: TlsAcceptor::from(Arc::new(config)),
             #[cfg(test)]

@@ -15,7 +15,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use tweed_agent::agent::{self, AgentError, Ending};
+use tweed_agent::agent::{self, Ending};
 use tweed_agent::config::{Config, Flags};
 use tweed_agent::serve::metrics::Metrics;
 use tweed_agent::serve::status::StatusBoard;
@@ -115,7 +115,7 @@ impl Node {
     }
 
     /// Runs the agent over other sources, until it ends; one that does not is stopped.
-    pub fn run_over(&self, sources: impl Sources) -> Result<Ending, AgentError> {
+    pub fn run_over(&self, sources: impl Sources) -> anyhow::Result<Ending> {
         let metrics = Metrics::register().1;
         let board = Arc::new(StatusBoard::new(Instant::now()));
         let stop = CancellationToken::new();
@@ -161,7 +161,7 @@ fn run_agent(
     board: Arc<StatusBoard>,
     metrics: Metrics,
     stop: CancellationToken,
-) -> Result<Ending, AgentError> {
+) -> anyhow::Result<Ending> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
