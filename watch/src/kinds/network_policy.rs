@@ -20,7 +20,7 @@ use tweed_core::object::selector::LabelSelector;
 use super::metadata::Metadata;
 use super::network_policy_port::PolicyPort;
 use super::selector::{Selector, selector};
-use super::{bytes, list, lossy, only_keys, or_invalid, strict_object, text, texts};
+use super::{list, lossy, only_keys, or_invalid, strict_object, text};
 use crate::kind::{InvalidName, Kind};
 
 message! {
@@ -28,6 +28,29 @@ message! {
     pub struct NetworkPolicyFields {
         metadata: one(Metadata) = 1,
         spec: one(Spec) = 2,
+    }
+
+    #[serde(deny_unknown_fields)]
+    struct PeerFields {
+        #[prost(message, optional, tag = "1")]
+        #[serde(deserialize_with = "selector")]
+        pod_selector: Option<Selector>,
+        #[prost(message, optional, tag = "2")]
+        #[serde(deserialize_with = "selector")]
+        namespace_selector: Option<Selector>,
+        #[prost(message, optional, tag = "3")]
+        #[serde(deserialize_with = "strict_object")]
+        ip_block: Option<Block>,
+        /// What JSON has in place of a peer.
+        #[prost(bytes = "vec", tag = "10000")]
+        #[serde(skip)]
+        invalid: Vec<u8>,
+    }
+
+    #[serde(deny_unknown_fields)]
+    struct Block {
+        cidr: text = 1,
+        except: texts = 2,
     }
 }
 
@@ -51,35 +74,6 @@ struct RuleFields {
     ports: Vec<PolicyPort>,
     #[prost(message, repeated, tag = "2")]
     peers: Vec<PeerFields>,
-}
-
-#[derive(prost::Message, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-struct PeerFields {
-    #[prost(message, optional, tag = "1")]
-    #[serde(deserialize_with = "selector")]
-    pod_selector: Option<Selector>,
-    #[prost(message, optional, tag = "2")]
-    #[serde(deserialize_with = "selector")]
-    namespace_selector: Option<Selector>,
-    #[prost(message, optional, tag = "3")]
-    #[serde(deserialize_with = "strict_object")]
-    ip_block: Option<Block>,
-    /// What JSON has in place of a peer.
-    #[prost(bytes = "vec", tag = "10000")]
-    #[serde(skip)]
-    invalid: Vec<u8>,
-}
-
-#[derive(prost::Message, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Block {
-    #[prost(bytes = "vec", tag = "1")]
-    #[serde(deserialize_with = "bytes")]
-    cidr: Vec<u8>,
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    #[serde(deserialize_with = "texts")]
-    except: Vec<Vec<u8>>,
 }
 
 impl Kind for NetworkPolicy {
