@@ -13,18 +13,15 @@ use crate::version::CniVersion;
 
 /// The result of an ADD.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct AddResult {
     /// Interfaces on the host and in the container.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<Interface>,
     /// Addresses.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ips: Vec<IpConfig>,
     /// Routes inside the container.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
     /// Name resolution.
-    #[serde(default, skip_serializing_if = "Dns::is_empty")]
     pub dns: Dns,
 }
 
@@ -35,19 +32,16 @@ pub struct Interface {
     pub name: String,
     /// Its link-layer address, as text: other plugins' links need not be
     /// Ethernet.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// Its MTU, in bytes. From 1.1.0 on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// Path of the network namespace that it is in; none for the host.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
     /// Path of its socket, if it has one (vhost-user). From 1.1.0 on.
-    #[serde(rename = "socketPath", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "socketPath")]
     pub socket_path: Option<String>,
     /// Its PCI device. From 1.1.0 on.
-    #[serde(rename = "pciID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "pciID")]
     pub pci_id: Option<String>,
 }
 
@@ -57,10 +51,8 @@ pub struct IpConfig {
     /// The address with its prefix length.
     pub address: IpNetwork,
     /// The gateway of its subnet.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
     /// Which of [`AddResult::interfaces`] has it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<usize>,
 }
 
@@ -107,18 +99,15 @@ impl Route {
 
 /// Name resolution, as in resolv.conf(5).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Dns {
     /// Addresses of name servers, best first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nameservers: Vec<String>,
     /// The local domain.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
     /// Search domains, best first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub search: Vec<String>,
     /// Options of the resolver.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
 }
 
@@ -174,7 +163,7 @@ impl AddResult {
         } else {
             self.clone()
         };
-        let mut document = json!(shaped);
+        let mut document = without_blanks(&json!(shaped));
         document["cniVersion"] = version.as_str().into();
         if version < CniVersion::V1_0_0 {
             let ips = document.get_mut("ips").and_then(Value::as_array_mut);
@@ -205,14 +194,15 @@ impl AddResult {
     }
 }
 
-/// The value without nulls and empty strings in its objects, which other plugins
-/// write for "none".
+/// The value without nulls and what is empty in its objects: other plugins write these for
+/// "none".
 fn without_blanks(value: &Value) -> Value {
+    let blanks = [json!(null), json!(""), json!([]), json!({})];
     match value {
         Value::Object(keys) => keys
             .iter()
-            .filter(|(_, value)| !value.is_null() && value.as_str() != Some(""))
             .map(|(key, value)| (key.clone(), without_blanks(value)))
+            .filter(|(_, value)| !blanks.contains(value))
             .collect(),
         Value::Array(items) => items.iter().map(without_blanks).collect(),
         other => other.clone(),
