@@ -16,7 +16,6 @@ pub struct Tweed<P, D> {
 
 impl<P: Datapath, D: Delegate> Tweed<P, D> {
     /// Tests pass a datapath over another kernel, or other plugins.
-    #[must_use]
     pub fn new(datapath: P, delegate: D) -> Self {
         Self { datapath, delegate }
     }

@@ -107,13 +107,11 @@ impl Config {
     }
 
     /// The config as it was read, for a delegated plugin.
-    #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// A key's value; `None` if it is missing or null.
-    #[must_use]
     pub fn key(&self, key: &str) -> Option<&Value> {
         self.keys.get(key).filter(|value| !value.is_null())
     }

@@ -67,7 +67,6 @@ pub struct CniError {
 
 impl CniError {
     /// An error without details.
-    #[must_use]
     pub fn new(code: Code, msg: impl Into<String>) -> Self {
         Self {
             code: code.number(),
@@ -85,14 +84,12 @@ impl CniError {
 
     /// An error of a key of the config that is missing or wrong; `problem` names the
     /// key.
-    #[must_use]
     pub fn config(problem: impl Into<String>) -> Self {
         Self::new(Code::InvalidConfig, problem)
     }
 
     /// The error that another plugin wrote to its stdout; `None` if `stdout` is not
     /// an error document.
-    #[must_use]
     pub fn from_document(stdout: &[u8]) -> Option<Self> {
         let document: Value = serde_json::from_slice(stdout).ok()?;
         let text = |key: &str| document.get(key).and_then(Value::as_str);
@@ -104,7 +101,6 @@ impl CniError {
     }
 
     /// The document for stdout.
-    #[must_use]
     pub fn document(&self, version: &str) -> Value {
         let mut document = json!({
             "cniVersion": version,

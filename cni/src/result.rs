@@ -83,7 +83,6 @@ pub struct Route {
 
 impl Route {
     /// A route with nothing but a destination.
-    #[must_use]
     pub fn to(dst: IpNetwork) -> Self {
         Self {
             dst,
@@ -113,7 +112,6 @@ pub struct Dns {
 
 impl Dns {
     /// Whether no field is set.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -156,7 +154,6 @@ impl AddResult {
     }
 
     /// The document with the fields of `version`.
-    #[must_use]
     pub fn document(&self, version: CniVersion) -> Value {
         let shaped = if version < CniVersion::V1_1_0 {
             self.without_news_of_1_1()

@@ -16,7 +16,6 @@ const VERSION_WAIT: Duration = Duration::from_secs(1);
 
 /// How long the input of a call is waited for: without a limit, as no other verb can do
 /// without its config, but for VERSION, which people call by hand.
-#[must_use]
 pub fn input_limit(env: &Environment<'_>) -> Option<Duration> {
     let is_version = matches!(call::command(env), Ok(Command::Version));
     is_version.then_some(VERSION_WAIT)

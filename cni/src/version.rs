@@ -35,7 +35,6 @@ impl CniVersion {
     }
 
     /// Parses a version; none if it is not supported.
-    #[must_use]
     pub fn find(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|v| v.as_str() == text)
     }

@@ -120,7 +120,6 @@ pub struct Step {
 
 impl Step {
     /// A step of depth 0.
-    #[must_use]
     pub fn new(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -129,7 +128,6 @@ impl Step {
     }
 
     /// What else to know or to do: a whole sentence.
-    #[must_use]
     pub fn note(sentence: impl Into<String>) -> Self {
         Self::new("note").because(sentence)
     }
@@ -156,7 +154,6 @@ impl Step {
 }
 
 /// An answer for people, each step on a line.
-#[must_use]
 pub fn text(steps: &[Step]) -> String {
     steps.iter().map(|step| format!("{step}\n")).collect()
 }
@@ -211,7 +208,6 @@ impl fmt::Display for Destination {
 }
 
 /// The name of a protocol, or its number.
-#[must_use]
 pub fn protocol_name(number: u8) -> String {
     match number {
         1 => "ICMP".to_owned(),
@@ -224,7 +220,6 @@ pub fn protocol_name(number: u8) -> String {
 }
 
 /// The first `most` of these, and how many more there are.
-#[must_use]
 pub fn listed(names: impl ExactSizeIterator<Item = String>, most: usize) -> String {
     let more = names.len().saturating_sub(most);
     let named: Vec<String> = names.take(most).collect();

@@ -112,7 +112,6 @@ macro_rules! schema {
 
         impl $(<$K: Ord + Clone>)? $Delta $(<$K>)? {
             /// Whether no set changes.
-            #[must_use]
             pub fn is_empty(&self) -> bool {
                 <$State $(<$K>)? as $crate::schema::Sets>::is_no_change(self)
             }

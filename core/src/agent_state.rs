@@ -34,7 +34,6 @@ pub struct Ready {
 
 impl Ready {
     /// The content for `node`, ready in this boot, by this version.
-    #[must_use]
     pub fn new(node: &str, boot_id: &str) -> Self {
         Self {
             boot_id: boot_id.to_owned(),

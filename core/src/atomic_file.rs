@@ -252,7 +252,6 @@ impl Draft {
     }
 
     /// Where it is until it is renamed.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

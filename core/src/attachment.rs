@@ -38,7 +38,6 @@ macro_rules! name_type {
             }
 
             /// The checked name.
-            #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -155,33 +154,28 @@ pub struct PodName {
 
 impl Attachment {
     /// SHA-256 of network, container ID and ifname, separated by a zero byte.
-    #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         let names = [&self.network.0, &self.container_id.0, &self.ifname.0];
         Sha256::digest(names.map(String::as_str).join("\0")).into()
     }
 
     /// The digest as 64 hex digits: the name of the attachment's record.
-    #[must_use]
     pub fn id(&self) -> String {
         hex(&self.digest())
     }
 
     /// The name of the link's host end: `tw` and the digest's first 12 hex digits.
-    #[must_use]
     pub fn link_name(&self) -> String {
         format!("tw{}", hex(&self.digest()[..6]))
     }
 
     /// The MAC of the link's host end, locally administered. It is derived, so that a
     /// second ADD of the same attachment has the same, and also recorded.
-    #[must_use]
     pub fn host_mac(&self) -> Mac {
         self.mac_at(6)
     }
 
     /// The MAC of the link's pod end, unless the runtime requests another.
-    #[must_use]
     pub fn pod_mac(&self) -> Mac {
         self.mac_at(12)
     }

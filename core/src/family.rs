@@ -13,14 +13,12 @@ pub enum Family {
 
 impl Family {
     /// The family of an address.
-    #[must_use]
     pub fn of(ip: std::net::IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 }
 
 /// The bytes of an address, as packets have them.
-#[must_use]
 pub fn octets(address: std::net::IpAddr) -> Vec<u8> {
     match address {
         std::net::IpAddr::V4(address) => address.octets().to_vec(),

@@ -70,7 +70,6 @@ impl fmt::Display for Cleanup {
 
 impl Cleanup {
     /// As the file in the run folder says; none if it says nothing.
-    #[must_use]
     pub fn read(folder: &Path) -> Option<Self> {
         let text = regular_file::read_text(&folder.join(LOCK_FILE), limits::LOCK).ok()?;
         // What follows the first line is left of a longer text.
@@ -102,7 +101,6 @@ impl Cleanup {
     }
 
     /// Whether it has ended and its parent does not look after it: it is a zombie.
-    #[must_use]
     pub fn is_zombie(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         // The state follows the name in parentheses, which may hold anything.

@@ -13,7 +13,6 @@ pub struct Mac(pub [u8; 6]);
 
 impl Mac {
     /// Six bytes of a digest as a unicast, locally administered address.
-    #[must_use]
     pub fn local(bytes: [u8; 6]) -> Self {
         let mut bytes = bytes;
         bytes[0] = (bytes[0] | 0x02) & !0x01;

@@ -27,7 +27,6 @@ pub const VXLAN_OVER_IPV4: u32 = 20 + VXLAN_WITHOUT_IP;
 pub const VXLAN_OVER_IPV6: u32 = 40 + VXLAN_WITHOUT_IP;
 
 /// What VXLAN takes of the MTU of an underlay with this address.
-#[must_use]
 pub fn vxlan_overhead(underlay: IpAddr) -> u32 {
     if underlay.is_ipv4() {
         VXLAN_OVER_IPV4
@@ -40,7 +39,6 @@ pub fn vxlan_overhead(underlay: IpAddr) -> u32 {
 /// pod's end, where somebody has lowered it (the plugin `tuning`). A veth drops what is longer
 /// than its other end takes and tells nobody (`__dev_forward_skb` in `net/core/dev.c`), but the
 /// node tells a sender what its own end takes.
-#[must_use]
 pub fn of_host_end(added: u32, pod_end: u32, has_ipv6: bool) -> u32 {
     // The kernel takes IPv6 off a link that is shorter.
     let least = if has_ipv6 { IPV6_MIN } else { 0 };

@@ -51,7 +51,6 @@ const ALIAS_MAX: usize = 254;
 /// The part of the alias that identifies the attachment. If the names are too long
 /// for the kernel, it has `#` and half of the digest instead of container ID and
 /// ifname; no container ID starts with `#`.
-#[must_use]
 pub fn alias_key(attachment: &Attachment) -> String {
     let key = format!("{ALIAS_PREFIX}{attachment}");
     if key.len() <= ALIAS_MAX {
@@ -65,7 +64,6 @@ pub fn alias_key(attachment: &Attachment) -> String {
 /// The alias of a link's host end:
 /// `tweed:<network>/<container ID>/<ifname> <namespace>/<pod>`. The pod is for
 /// people, and left out if it does not fit or is not printable ASCII.
-#[must_use]
 pub fn alias(attachment: &Attachment, pod: Option<&PodName>) -> String {
     let key = alias_key(attachment);
     let Some(pod) = pod else { return key };

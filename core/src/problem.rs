@@ -377,7 +377,6 @@ pub struct Problem {
 impl Problem {
     /// A problem of `kind` on `object`, with the default effect and cure of its
     /// kind.
-    #[must_use]
     pub fn new(kind: ProblemKind, object: impl Into<String>, message: impl Into<String>) -> Self {
         let Facts { effect, cure, .. } = kind.facts();
         Self {

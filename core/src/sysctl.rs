@@ -26,7 +26,6 @@ pub const IP_FORWARD: &str = "net/ipv4/ip_forward";
 /// The switch of IPv6 forwarding.
 pub const FORWARDING_V6: &str = "net/ipv6/conf/all/forwarding";
 /// The switch of a family's forwarding.
-#[must_use]
 pub fn forwarding_of(family: Family) -> &'static str {
     match family {
         Family::V4 => IP_FORWARD,
@@ -62,7 +61,6 @@ pub struct Switched {
 
 /// How the sysctl at `path` below `/proc/sys` changes with a switch; `None` if it
 /// does not.
-#[must_use]
 pub fn switched(path: &str) -> Option<Switched> {
     let by = |switch, on, off| Some(Switched { switch, on, off });
     if path == ACCEPT_REDIRECTS {
@@ -81,7 +79,6 @@ pub fn switched(path: &str) -> Option<Switched> {
 
 /// The value that tweed sets for a sysctl whose former value it stores; `None` for
 /// other paths.
-#[must_use]
 pub fn set_to(path: &str) -> Option<i32> {
     match path {
         IP_FORWARD | FORWARDING_V6 => Some(1),
@@ -94,14 +91,12 @@ pub fn set_to(path: &str) -> Option<i32> {
 }
 
 /// The name of the sysctl at `path` below `/proc/sys`, as sysctl(8) writes it.
-#[must_use]
 pub fn name(path: &str) -> String {
     path.replace('.', "\0").replace('/', ".").replace('\0', "/")
 }
 
 /// The file of the sysctl at `path` below `/proc/sys`, if `net_dir` is the folder of
 /// `/proc/sys/net`.
-#[must_use]
 pub fn place(net_dir: &Path, path: &str) -> PathBuf {
     net_dir.join(path.strip_prefix("net/").unwrap_or(path))
 }

@@ -10,7 +10,6 @@ const UPTIME: &str = "/proc/uptime";
 
 /// Whether the file at `path` was written before this machine was started. What cannot be
 /// determined, as where the clock was set back meanwhile, counts as written since.
-#[must_use]
 pub fn is_older_than_boot(path: &Path) -> bool {
     let written = fs::metadata(path).and_then(|about| about.modified()).ok();
     let age = written.and_then(|written| SystemTime::now().duration_since(written).ok());

@@ -9,7 +9,6 @@ use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{limits, regular_file};
 
 /// A problem for each config in `folder` that a runtime takes before `own`.
-#[must_use]
 pub fn problems(folder: &Path, own: &str) -> Vec<Problem> {
     // A folder that cannot be read cannot be written either: said there.
     let Ok(entries) = std::fs::read_dir(folder) else {
@@ -37,14 +36,12 @@ pub fn problems(folder: &Path, own: &str) -> Vec<Problem> {
 
 /// Whether a runtime takes the file `name` before `own`: it takes what sorts
 /// first.
-#[must_use]
 pub fn wins(name: &str, own: &str) -> bool {
     is_config(name) && name < own
 }
 
 /// Whether a config is that of Multus, and the one that it calls for each pod may be the file
 /// `own`: it says so, or does not say which one it is.
-#[must_use]
 pub fn may_call(content: &[u8], own: &str) -> bool {
     let Ok(config) = serde_json::from_slice::<Value>(content) else {
         return false;
@@ -73,7 +70,6 @@ pub fn may_call(content: &[u8], own: &str) -> bool {
 
 /// Whether a runtime reads a file of this name, by the rule of libcni's
 /// `ConfFiles`.
-#[must_use]
 pub fn is_config(name: &str) -> bool {
     [".conflist", ".conf", ".json"]
         .iter()
@@ -82,7 +78,6 @@ pub fn is_config(name: &str) -> bool {
 
 /// Whether a config calls the plugin `loopback` and no other one, as CRI-O installs it: it
 /// is no network, and no packet of it leaves its pod. Not of a file that cannot be read.
-#[must_use]
 pub fn is_loopback(content: &[u8]) -> bool {
     let is_one = |plugin: &Value| plugin.get("type").and_then(Value::as_str) == Some("loopback");
     match serde_json::from_slice::<Value>(content) {

@@ -18,7 +18,6 @@ const LINKS_MAX: usize = 40;
 
 /// The first path that does not exist on the way of the symbolic links from `path`; none if
 /// `path` is no link, or leads to a file.
-#[must_use]
 pub fn missing_target(path: &Path) -> Option<PathBuf> {
     let mut at = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -38,7 +37,6 @@ pub fn missing_target(path: &Path) -> Option<PathBuf> {
 
 /// The plugin at `path` is a link to `target`, which does not exist for who asks. `without`
 /// says what follows.
-#[must_use]
 pub fn link_leads_nowhere(path: &Path, target: &Path, without: &str) -> Problem {
     let folder = target.parent().unwrap_or(target).display();
     let message = format!(
@@ -55,7 +53,6 @@ pub fn link_leads_nowhere(path: &Path, target: &Path, without: &str) -> Problem 
 
 /// The kernel finds the plugin at `path`, but not the program that loads it. `without` says
 /// what follows.
-#[must_use]
 pub fn loader_is_missing(path: &Path, without: &str) -> Problem {
     let message = format!(
         "the program that loads {} (an ELF interpreter, or that of a script) is not seen from \
@@ -69,13 +66,11 @@ pub fn loader_is_missing(path: &Path, without: &str) -> Problem {
 
 /// Whether the file system that `path` is on is mounted `noexec`: then nobody can run a program
 /// there.
-#[must_use]
 pub fn is_no_exec(path: &Path) -> bool {
     statvfs(path).is_ok_and(|found| found.flags().contains(FsFlags::ST_NOEXEC))
 }
 
 /// The plugin at `path` is on such a file system. `without` says what follows.
-#[must_use]
 pub fn no_exec(path: &Path, without: &str) -> Problem {
     let message = format!(
         "the file system that {} is on is mounted noexec, so the runtime cannot run it: {without}",

@@ -64,7 +64,6 @@ pub enum FlowLink {
 impl Flow {
     /// From the first pod CIDR, by the first link, to the second; `ranges` hold pods of the
     /// cluster.
-    #[must_use]
     pub fn between(
         (from, incoming): (IpNetwork, FlowLink),
         (to, outgoing): (IpNetwork, FlowLink),
@@ -87,7 +86,6 @@ impl Flow {
 
 impl FlowLink {
     /// The link with this name and index.
-    #[must_use]
     pub fn other(name: &str, index: u32) -> Self {
         let mut bytes = [0; 16];
         // The kernel's names are shorter.

@@ -3,7 +3,6 @@
 
 /// The value of a variable, which may be empty, without the quotes around it; none if it is
 /// not set.
-#[must_use]
 pub fn value<'a>(text: &'a str, variable: &str) -> Option<&'a str> {
     let mut values = text.lines().filter_map(|line| {
         let (name, value) = line.split_once('=')?;

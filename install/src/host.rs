@@ -265,7 +265,6 @@ pub fn installed(places: &Places) -> Result<Vec<Installed>, InstallError> {
 }
 
 /// The folder of the config, which contains nothing but tweed's files.
-#[must_use]
 pub fn config_dir(places: &Places) -> PathBuf {
     places.on_host(CONFIG_DIR)
 }

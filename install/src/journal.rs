@@ -34,19 +34,16 @@ impl<'a> Journal<'a> {
     }
 
     /// Whether nothing is to be done.
-    #[must_use]
     pub fn is_rehearsal(&self) -> bool {
         self.rehearsal
     }
 
     /// Whether there was no line so far: nothing was done, kept or refused.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.has_lines
     }
 
     /// How many things have failed so far.
-    #[must_use]
     pub fn failures(&self) -> usize {
         self.failed
     }

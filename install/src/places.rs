@@ -146,7 +146,6 @@ impl Places {
     }
 
     /// `path` of the machine, below the root.
-    #[must_use]
     pub fn on_host(&self, path: impl AsRef<Path>) -> PathBuf {
         below(&self.root, path.as_ref())
     }

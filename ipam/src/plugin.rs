@@ -86,7 +86,6 @@ pub fn ipam_config_without_attachment(
 
 /// The attachments of a GC list. An entry with a name that no ADD accepts is left
 /// out, as the store cannot have a record of it.
-#[must_use]
 pub fn listed(config: &Config, valid: Vec<ValidAttachment>) -> Vec<Attachment> {
     let attachment = |valid: ValidAttachment| {
         Some(Attachment {

@@ -142,7 +142,6 @@ pub struct Record {
 impl Record {
     /// That of an ADD which begins, with the required fields only. Its addresses and the boot
     /// ID are the store's to fill in.
-    #[must_use]
     pub fn adding(attachment: Attachment, owner: Owner, by: Process) -> Self {
         Self {
             version: FORMAT_VERSION,
@@ -168,7 +167,6 @@ impl Record {
     }
 
     /// The record's key.
-    #[must_use]
     pub fn attachment(&self) -> Attachment {
         Attachment {
             network: self.network.clone(),

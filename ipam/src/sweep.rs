@@ -64,7 +64,6 @@ pub struct Evidence<'a> {
 /// An ADD or DEL whose process is running is left alone even if the runtime does not
 /// list it: it ends by itself. An entry that cannot be read is freed only if there is
 /// a list and it is not on it.
-#[must_use]
 pub fn verdict(entry: &Entry, evidence: &Evidence<'_>) -> Option<Reason> {
     let not_listed = evidence
         .listed

@@ -52,7 +52,6 @@ pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<&[u8], String>> 
 }
 
 /// Reads one of the [`messages`].
-#[must_use]
 pub fn decode(bytes: &[u8]) -> Answer<'_> {
     let message = NetlinkBuffer::new(bytes);
     match message.message_type() {

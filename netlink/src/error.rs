@@ -68,7 +68,6 @@ impl Error {
     }
 
     /// The error number, where the kernel gave one.
-    #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match &self.cause {
             Cause::Kernel { errno, .. } => Some(*errno),
@@ -79,14 +78,12 @@ impl Error {
 
     /// Whether the kernel refused a change that it makes as a whole or not at all, or did not
     /// get it: all is as it was. Of other errors that is not known.
-    #[must_use]
     pub fn is_refusal(&self) -> bool {
         let too_large = || self.errno() == Some(Errno::EMSGSIZE);
         matches!(self.cause, Cause::Kernel { .. }) || too_large()
     }
 
     /// Whether the object was not there: for a removal that is success.
-    #[must_use]
     pub fn is_absent(&self) -> bool {
         matches!(
             self.errno(),
@@ -95,7 +92,6 @@ impl Error {
     }
 
     /// Whether the object was there already.
-    #[must_use]
     pub fn is_present(&self) -> bool {
         self.errno() == Some(Errno::EEXIST)
     }

@@ -33,7 +33,6 @@ pub enum Deletion<'a> {
 impl<'a> Deletion<'a> {
     /// Decides from all links of the namespace; `random` says where to begin to look for
     /// a free group.
-    #[must_use]
     pub fn of(
         all: impl IntoIterator<Item = &'a Link, IntoIter: Clone>,
         random: impl FnOnce() -> u32,
@@ -47,7 +46,6 @@ impl<'a> Deletion<'a> {
     }
 
     /// The requests that delete them.
-    #[must_use]
     pub fn requests(&self) -> Vec<Request> {
         match self {
             Self::Group(group, links) => {
@@ -76,7 +74,6 @@ pub fn delete_in_group<'a>(
 }
 
 /// A number that nobody can know before, for [`Deletion::of`].
-#[must_use]
 pub fn draw() -> u32 {
     let [a, b, c, d, ..] = RandomState::new().hash_one(()).to_ne_bytes();
     u32::from_ne_bytes([a, b, c, d])

@@ -158,7 +158,6 @@ impl<P: Notify> Monitor<P> {
     }
 
     /// Its membership, for whoever is about to make a large change.
-    #[must_use]
     pub fn membership(&self) -> Membership<P> {
         self.membership.clone()
     }

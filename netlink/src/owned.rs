@@ -89,14 +89,12 @@ pub fn forget_judgement(address: IpAddr) -> Result<(), Error> {
 }
 
 /// Whether `name` is one that a VXLAN device of tweed can have.
-#[must_use]
 pub fn is_device_name(name: &str) -> bool {
     name.strip_prefix(DEVICE_PREFIX)
         .is_some_and(|vni| !vni.is_empty() && vni.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Whether `link` is a VXLAN device of tweed, of this VNI or of an earlier one.
-#[must_use]
 pub fn is_device(link: &Link) -> bool {
     link.vxlan.is_some() && is_device_name(&link.name)
 }
@@ -104,7 +102,6 @@ pub fn is_device(link: &Link) -> bool {
 /// Whether `link` is the VXLAN device of the node with this VTEP MAC, whatever
 /// its name. The MAC is a hash of the node's name: nobody else gives it to a
 /// VXLAN device.
-#[must_use]
 pub fn is_device_of(link: &Link, vtep_mac: Mac) -> bool {
     link.vxlan.is_some() && link.mac == Some(vtep_mac)
 }
@@ -112,7 +109,6 @@ pub fn is_device_of(link: &Link, vtep_mac: Mac) -> bool {
 /// Whether `link` is the host end of a pod's link, as far as the link alone says: its
 /// group may have been changed, a link of that name without the alias is somebody else's.
 /// Where a record names the link, the group is enough too.
-#[must_use]
 pub fn is_pod_link(link: &Link) -> bool {
     link.name.starts_with(LINK_PREFIX)
         && !link.name.starts_with(LEAVING_LINK_PREFIX)
@@ -120,7 +116,6 @@ pub fn is_pod_link(link: &Link) -> bool {
 }
 
 /// Whether `link` is the host end of a pod that is being deleted.
-#[must_use]
 pub fn is_leaving_link(link: &Link) -> bool {
     (link.group == LEAVING_LINK_GROUP || DELETION_GROUPS.contains(&link.group))
         && link.name.starts_with(LEAVING_LINK_PREFIX)
@@ -135,19 +130,16 @@ fn has_alias(link: &Link) -> bool {
 
 /// Whether `link` is the host end of a pod's link at any stage of its life: one that
 /// is being created has no alias yet.
-#[must_use]
 pub fn is_any_pod_link(link: &Link) -> bool {
     link.name.starts_with(LINK_PREFIX) && (is_in_group(link) || has_alias(link))
 }
 
 /// Whether `link` has the alias that the plugin gives the host end of this attachment.
-#[must_use]
 pub fn has_alias_of(link: &Link, attachment: &Attachment) -> bool {
     alias_key_of(link) == Some(&alias_key(attachment))
 }
 
 /// What the alias of `link` begins with: of the host end of an attachment, its key.
-#[must_use]
 pub fn alias_key_of(link: &Link) -> Option<&str> {
     let alias = link.alias.as_deref().filter(|alias| !alias.is_empty())?;
     alias.split(' ').next()
@@ -155,26 +147,22 @@ pub fn alias_key_of(link: &Link) -> Option<&str> {
 
 /// Whether `link` is the host end of this attachment, whatever its name: it has the group
 /// and the alias.
-#[must_use]
 pub fn is_renamed_link_of(link: &Link, attachment: &Attachment) -> bool {
     link.group == LINK_GROUP && has_alias_of(link, attachment)
 }
 
 /// Whether `link` is in one of the groups of pods' links.
-#[must_use]
 pub fn is_in_group(link: &Link) -> bool {
     matches!(link.group, LINK_GROUP | LEAVING_LINK_GROUP)
 }
 
 /// Whether `route` is one that tweed made.
-#[must_use]
 pub fn is_route(route: &Route) -> bool {
     route.table == MAIN_TABLE && route.protocol == ROUTE_PROTOCOL
 }
 
 /// Whether the agent keeps or removes this address of the VXLAN device. The kernel
 /// itself adds link-local addresses to a device.
-#[must_use]
 pub fn is_device_address(address: &IpNetwork) -> bool {
     match address.ip() {
         IpAddr::V4(_) => true,

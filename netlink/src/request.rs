@@ -69,7 +69,6 @@ impl<P: Protocol> Request<P> {
     }
 
     /// What it says, for tests.
-    #[must_use]
     pub fn message(&self) -> &P::Message {
         &self.message
     }

@@ -102,7 +102,6 @@ impl<P: Protocol> Socket<P> {
     }
 
     /// Number of requests sent so far that change something.
-    #[must_use]
     pub fn changes_sent(&self) -> u64 {
         self.changes_sent
     }

@@ -86,7 +86,6 @@ impl Connection {
 
     /// Whether something else may have changed a table since its keeper looked at it, as
     /// far as notifications were read.
-    #[must_use]
     pub fn is_touched(&self, table: TableKey<'_>) -> bool {
         !self.untouched.contains(table.name)
     }

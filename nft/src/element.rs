@@ -23,7 +23,6 @@ pub struct Field {
 
 impl Field {
     /// All addresses from one to another of its family.
-    #[must_use]
     #[inline(never)]
     pub fn span(first: IpAddr, last: IpAddr) -> Self {
         Self::new(Value::Address(first), Value::Address(last))
@@ -92,13 +91,11 @@ enum Fields {
 
 impl Key {
     /// Of fields of one value each.
-    #[must_use]
     pub fn of<const N: usize>(values: [Value; N]) -> Self {
         values.into_iter().map(Field::from).collect()
     }
 
     /// The fields in their order.
-    #[must_use]
     pub fn fields(&self) -> &[Field] {
         match &self.0 {
             Fields::One(field) => std::slice::from_ref(field),
@@ -143,7 +140,6 @@ pub enum Data {
 
 impl Data {
     /// The values of a data map's.
-    #[must_use]
     pub fn values(&self) -> Option<&[Value]> {
         match self {
             Self::Verdict(_) => None,
@@ -242,13 +238,11 @@ impl ElementsDelta {
     }
 
     /// Whether nothing is removed and nothing is added.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.removed.is_empty() && self.added.is_empty()
     }
 
     /// How many elements are removed and added; other data counts twice.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.removed.len() + self.added.len()
     }
@@ -263,7 +257,6 @@ impl ElementsDelta {
 }
 
 /// The change that turns `actual` into `desired`; what needs nothing is left out.
-#[must_use]
 pub fn diff(actual: &Contents, desired: &Contents) -> Vec<Change> {
     let none = Elements::new();
     desired
@@ -286,13 +279,11 @@ pub fn apply(contents: &mut Contents, changes: &[Change]) {
 }
 
 /// How many elements `changes` remove and add.
-#[must_use]
 pub fn count(changes: &[Change]) -> usize {
     changes.iter().map(|change| change.delta.len()).sum()
 }
 
 /// How many of `changes` are not in `others`.
-#[must_use]
 pub fn count_beyond(changes: &[Change], others: &[Change]) -> usize {
     let none = ElementsDelta::default();
     let beyond = |ours: &[Element], theirs: &[Element]| {

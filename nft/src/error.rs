@@ -60,7 +60,6 @@ pub enum Error {
 
 impl Error {
     /// Whether `nft` refused the table: then its rules are as they were.
-    #[must_use]
     pub fn is_of_nft(&self) -> bool {
         matches!(self, Self::NftRefused { .. })
     }

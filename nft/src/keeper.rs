@@ -87,7 +87,6 @@ pub struct Keeper {
 impl Keeper {
     /// Keeps this table. `baseline` is the file that remembers how the kernel shows it when
     /// whole; its folder must exist.
-    #[must_use]
     pub fn new(table: TableKey<'static>, baseline: &Path) -> Self {
         Self {
             table,

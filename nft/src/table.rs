@@ -109,7 +109,6 @@ impl Skeleton {
     /// A table of these sets and chains. `format` is the version of its meaning: it
     /// changes when the same text means something else, such as a set that is filled
     /// differently, or when the observation takes its digest otherwise.
-    #[must_use]
     pub fn new(
         table: TableKey<'static>,
         format: u32,
@@ -148,7 +147,6 @@ impl Skeleton {
     /// What `nft -f` reads: the table with these elements in place of whatever
     /// table of that name there is, in one transaction. The first line makes
     /// the second one work where there is no table.
-    #[must_use]
     ///
     /// The sets that are provided get what `provider` says, or nothing without one.
     pub fn script(&self, contents: &Contents, provider: Option<&dyn Provider>) -> String {
@@ -314,7 +312,6 @@ impl Chain {
 
 impl Set {
     /// Whether a provider says what it should hold.
-    #[must_use]
     pub fn is_provided(&self) -> bool {
         self.kept_by == KeptBy::Provider
     }

@@ -31,7 +31,6 @@ pub struct Shares {
 impl Shares {
     /// Those of this limit. Of a small one half is for connections, and a quarter each for
     /// health checks and the agent itself.
-    #[must_use]
     pub fn of(limit: u64) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let page_connections = (limit / 16).clamp(1, 64);
@@ -49,7 +48,6 @@ impl Shares {
     }
 
     /// Those of the limit that this process has now.
-    #[must_use]
     pub fn of_process() -> Self {
         // Linux knows this limit.
         let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));

@@ -54,7 +54,6 @@ pub struct KeptNodes {
 impl KeptNodes {
     /// The file in the run folder of `config`, which is not read yet. `boot_id` is
     /// that of this boot.
-    #[must_use]
     pub fn new(config: &Arc<Config>, boot_id: &str) -> Self {
         Self {
             path: config.run_dir.join(NODES_KEPT),

@@ -61,7 +61,6 @@ pub struct Headers {
 impl Headers {
     /// Reads a packet from its IP header on. None if it is neither IPv4 nor IPv6, or
     /// ends before its addresses do.
-    #[must_use]
     pub fn parse(packet: &[u8]) -> Option<Self> {
         match packet.first()? >> 4 {
             4 => Self::parse_ipv4(packet),
@@ -120,7 +119,6 @@ impl Headers {
     }
 
     /// The destination port; none of a protocol without ports.
-    #[must_use]
     pub fn port(&self) -> Option<u16> {
         match self.detail {
             Detail::Ports(_, destination) => Some(destination),

@@ -54,7 +54,6 @@ pub fn run(flags: Flags) -> Result<()> {
 
 /// `error` and its causes on one line. A cause that an error already contains in
 /// its own text is not repeated.
-#[must_use]
 pub fn on_one_line(error: &anyhow::Error) -> String {
     let mut line = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {

@@ -6,7 +6,6 @@ use sha2::{Digest as _, Sha256};
 
 /// How long the node of this name waits before it does `what`: less than `over`, the
 /// same each time, and for most nodes another.
-#[must_use]
 pub fn delay(node: &str, what: &str, over: Duration) -> Duration {
     let hash = Sha256::new()
         .chain_update(node)

@@ -18,7 +18,6 @@ impl Default for LastWord {
 
 impl LastWord {
     /// Time since then.
-    #[must_use]
     pub fn age(&self) -> Duration {
         // A time is whole whoever panicked.
         let at = self.0.lock().unwrap_or_else(PoisonError::into_inner);

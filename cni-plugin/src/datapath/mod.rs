@@ -164,7 +164,6 @@ pub struct Expected<'a> {
 
 impl<'a> Expected<'a> {
     /// The pod's interface in the result, with its index.
-    #[must_use]
     pub fn pod_interface(&self) -> Option<(usize, &'a Interface)> {
         let name = self.attachment.ifname.as_str();
         let mut interfaces = self.result.interfaces.iter().enumerate();

@@ -20,7 +20,6 @@ pub struct NodeLabels {
 
 impl NodeLabels {
     /// The value under a key.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         let mut labels = self.iter();
         labels.find_map(|(one, value)| (one == key).then_some(value))
@@ -33,13 +32,11 @@ impl NodeLabels {
     }
 
     /// Whether there is no label.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
     /// The labels as other objects have them.
-    #[must_use]
     pub fn to_labels(&self) -> Labels {
         let own = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
         self.iter().map(own).collect()

@@ -47,7 +47,6 @@ pub struct NamedPort {
 impl Pod {
     /// The UID by which the kubelet knows the pod, and gives it to the runtime. `None`
     /// if the source gives none.
-    #[must_use]
     pub fn kubelet_uid(&self) -> Option<&str> {
         let uid = self.mirror.as_deref().unwrap_or(&self.uid);
         (!uid.is_empty()).then_some(uid)

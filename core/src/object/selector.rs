@@ -44,7 +44,6 @@ pub enum Operator {
 
 impl LabelSelector {
     /// The first operator that this build does not know.
-    #[must_use]
     pub fn unknown_operator(&self) -> Option<&str> {
         let mut operators = self.match_expressions.iter();
         operators.find_map(|requirement| match &requirement.operator {
@@ -55,26 +54,22 @@ impl LabelSelector {
 
     /// Whether it selects an object with these labels. An unknown operator selects
     /// nothing.
-    #[must_use]
     pub fn selects(&self, labels: &Labels) -> bool {
         self.selects_by(|key| labels.get(key).map(String::as_str))
     }
 
     /// As [`LabelSelector::selects`], for labels that are stored in another way.
-    #[must_use]
     pub fn selects_by<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.all_hold(&label, false)
     }
 
     /// Whether it may select an object with these labels: what an unknown operator
     /// requires counts as given.
-    #[must_use]
     pub fn may_select(&self, labels: &Labels) -> bool {
         self.may_select_by(|key| labels.get(key).map(String::as_str))
     }
 
     /// As [`LabelSelector::may_select`], for labels that are stored in another way.
-    #[must_use]
     pub fn may_select_by<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.all_hold(&label, true)
     }

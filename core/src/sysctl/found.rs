@@ -20,7 +20,6 @@ pub struct Found {
 
 impl Found {
     /// Those of a boot in which none is known yet.
-    #[must_use]
     pub fn none_in(boot_id: &str) -> Self {
         Self {
             boot_id: Some(boot_id.to_owned()),
@@ -37,13 +36,11 @@ impl Found {
     }
 
     /// Whether they are of this boot. Where the file does not say it, they are taken for it.
-    #[must_use]
     pub fn is_of(&self, boot_id: &str) -> bool {
         self.boot_id.as_deref().is_none_or(|id| id == boot_id)
     }
 
     /// The content of the file.
-    #[must_use]
     pub fn content(&self) -> String {
         format!("{:#}\n", serde_json::json!(self))
     }

@@ -119,7 +119,6 @@ pub fn chains(table: &str) -> Result<Vec<(String, Vec<String>)>, Error> {
 
 /// What the table `name` drops or translates, as the kernel gives it: `info` is the answer to
 /// `IPT_SO_GET_INFO`, `entries` the rules of the one to `IPT_SO_GET_ENTRIES`.
-#[must_use]
 pub fn drops_of(
     version: family::Family,
     name: &str,

@@ -64,7 +64,6 @@ impl Drops {
     }
 
     /// The membership of its monitor.
-    #[must_use]
     pub fn membership(&self) -> Membership {
         self.monitor.membership()
     }

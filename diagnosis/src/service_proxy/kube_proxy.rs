@@ -62,7 +62,6 @@ const OF_SERVICES: [&str; 6] = [
 const HASH: usize = 16;
 
 /// Whether a chain of iptables is kube-proxy's.
-#[must_use]
 pub fn is_chain(name: &str) -> bool {
     let is_hash = |hash: &str| {
         let is_base32 = |byte| matches!(byte, b'A'..=b'Z' | b'2'..=b'7');
@@ -73,7 +72,6 @@ pub fn is_chain(name: &str) -> bool {
 }
 
 /// Whether a rule that leads from a chain of iptables itself to this one is kube-proxy's.
-#[must_use]
 pub fn is_entry(name: &str) -> bool {
     ENTRIES.contains(&name)
 }
@@ -187,7 +185,6 @@ fn is_for_others(table: &str, chain: &str) -> bool {
 /// prints of a table: its chains, of which there are those of fixed `names`, what is in
 /// them, and the rules that lead to them from chains of iptables itself. Not those that
 /// others may use: in the saved text nothing says whether anybody does.
-#[must_use]
 pub fn saved_lines(table: &str, names: &[String]) -> String {
     let own = |name: &&str| !is_for_others(table, name);
     let names: Vec<&str> = names.iter().map(String::as_str).filter(own).collect();

@@ -91,7 +91,6 @@ pub fn find(idle: &Idle<nf::Socket>) -> Result<Found, FindError> {
 
 /// What is wrong with it on a node whose agent serves Services. `mode` is that of a
 /// kube-proxy that is known to run.
-#[must_use]
 pub fn problems(found: &Found, mode: Option<&str>) -> Vec<Problem> {
     let kube_proxy = match (mode, &found.kube_proxy[..]) {
         (Some(mode), _) => Some(beside(mode)),

@@ -19,7 +19,6 @@ const MAX_ANSWER: u64 = 64 * 1024;
 
 /// The mode of the kube-proxy that answers on a loopback address; none if no kube-proxy
 /// does. One whose metrics are elsewhere is not found.
-#[must_use]
 pub fn kube_proxy_mode() -> Option<String> {
     let loopbacks: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     let mut answers = loopbacks

@@ -67,7 +67,6 @@ pub struct Environment([Option<String>; 5]);
 
 impl Environment {
     /// The values in a file. A folder that is the default is none.
-    #[must_use]
     pub fn of(text: &str) -> Self {
         let is_default = |value: &&str| DEFAULT_FOLDERS.contains(value);
         let given = |variable| value(text, variable).filter(|value| !is_default(value));
@@ -92,7 +91,6 @@ impl Environment {
     }
 
     /// The content of the file.
-    #[must_use]
     pub fn render(&self) -> String {
         let mut text = EXAMPLE.to_owned();
         for (variable, value) in VARIABLES.iter().zip(&self.0) {
@@ -107,13 +105,11 @@ impl Environment {
     }
 
     /// The file of Nodes.
-    #[must_use]
     pub fn nodes(&self) -> Option<&str> {
         self.0[0].as_deref()
     }
 
     /// The lines that `other` has to get so that it says the same; empty if it does.
-    #[must_use]
     pub fn lacking_in(&self, other: &Self) -> String {
         let values = VARIABLES.iter().zip(&self.0).zip(&other.0);
         let differing = values.filter(|((_, own), other)| own != other);

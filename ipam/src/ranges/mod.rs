@@ -86,19 +86,16 @@ impl Range {
     }
 
     /// The subnet, whose prefix length the addresses get.
-    #[must_use]
     pub fn subnet(&self) -> IpNetwork {
         self.subnet
     }
 
     /// The gateway of pods in this range.
-    #[must_use]
     pub fn gateway(&self) -> IpAddr {
         self.gateway
     }
 
     /// Whether `address` lies between the range's ends.
-    #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.subnet.is_ipv4() && (self.start..=self.end).contains(&address)
     }
@@ -150,13 +147,11 @@ impl RangeSet {
     }
 
     /// The ranges, in the order in which addresses are given.
-    #[must_use]
     pub fn ranges(&self) -> &[Range] {
         &self.0
     }
 
     /// How many addresses can be given.
-    #[must_use]
     pub fn capacity(&self) -> u128 {
         let ranges = self.0.iter();
         let held: u128 = ranges
@@ -169,19 +164,16 @@ impl RangeSet {
     }
 
     /// The range that contains `address`, even if it is a gateway.
-    #[must_use]
     pub fn range_of(&self, address: IpAddr) -> Option<&Range> {
         self.0.iter().find(|range| range.contains(address))
     }
 
     /// Whether `address` is the gateway of one of the ranges.
-    #[must_use]
     pub fn is_gateway(&self, address: IpAddr) -> bool {
         self.0.iter().any(|range| range.gateway == address)
     }
 
     /// Whether `address` can be given.
-    #[must_use]
     pub fn can_give(&self, address: IpAddr) -> bool {
         self.range_of(address).is_some() && !self.is_gateway(address)
     }
@@ -250,7 +242,6 @@ impl RangeSets {
     }
 
     /// The range that contains `address`, in any of the sets.
-    #[must_use]
     pub fn range_of(&self, address: IpAddr) -> Option<&Range> {
         self.0.iter().find_map(|set| set.range_of(address))
     }

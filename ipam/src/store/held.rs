@@ -58,7 +58,6 @@ impl Store {
     /// Whether it is certain that no process works any longer on an attachment whose
     /// record says that it is being added or deleted. If that cannot be determined,
     /// one does. No process works on a live record, but it is not abandoned.
-    #[must_use]
     pub fn is_abandoned(&self, record: &Record) -> bool {
         let path = self.record_path(&record.attachment().id());
         record.state != State::Live && is_released(&path, record).unwrap_or(false)

@@ -26,7 +26,6 @@ pub struct Freed {
 impl Freed {
     /// Whether the store had given every address of the attachment. Otherwise another
     /// IPAM plugin may have.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.record.as_ref().is_some_and(|record| {
             record.ipam.is_none()
@@ -126,7 +125,6 @@ impl<'s> Locked<'s> {
     }
 
     /// The store.
-    #[must_use]
     pub fn store(&self) -> &'s Store {
         self.store
     }

@@ -90,7 +90,6 @@ pub struct Host {
 impl Host {
     /// This machine, with the ID of the current boot in another file: a container
     /// may see another ID than its node.
-    #[must_use]
     pub fn with_boot_id(file: &Path) -> Self {
         Self {
             boot_id: file.to_owned(),
@@ -121,13 +120,11 @@ pub struct Store {
 
 impl Store {
     /// The store of `network` under `data_dir`, on this machine.
-    #[must_use]
     pub fn open(data_dir: &Path, network: &NetworkName) -> Self {
         Self::open_on(Host::default(), data_dir, network)
     }
 
     /// The same on a given machine.
-    #[must_use]
     pub fn open_on(host: Host, data_dir: &Path, network: &NetworkName) -> Self {
         Self {
             network: network.clone(),
@@ -158,13 +155,11 @@ impl Store {
     }
 
     /// The network's name.
-    #[must_use]
     pub fn network(&self) -> &NetworkName {
         &self.network
     }
 
     /// The store's folder: `<dataDir>/<network>`.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }

@@ -55,7 +55,6 @@ pub struct Entry {
 impl Entry {
     /// The name of the link's host end, as
     /// [`Attachment::link_name`](tweed_core::attachment::Attachment::link_name) derives it.
-    #[must_use]
     pub fn link_name(&self) -> String {
         link_name_of(&self.id)
     }

@@ -77,7 +77,6 @@ impl Attributes {
     }
 
     /// As they are sent.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -104,20 +103,17 @@ pub fn each(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 /// The payload of the first attribute of this kind.
-#[must_use]
 pub fn find(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     each(bytes).find_map(|(found, payload)| (found == kind).then_some(payload))
 }
 
 /// A payload as text, without its closing zero byte.
-#[must_use]
 pub fn text(payload: &[u8]) -> Option<&str> {
     let end = payload.iter().position(|byte| *byte == 0);
     std::str::from_utf8(payload.get(..end.unwrap_or(payload.len()))?).ok()
 }
 
 /// A payload as a number.
-#[must_use]
 pub fn number(payload: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*payload.first_chunk()?))
 }

@@ -52,7 +52,6 @@ pub struct Logged {
 
 impl Logged {
     /// Reads a message; none if it is no packet.
-    #[must_use]
     pub fn read(message: &Message) -> Option<Self> {
         if message.number_of(SUBSYSTEM) != Some(PACKET) {
             return None;
@@ -119,7 +118,6 @@ impl LogGroup {
 
     /// Whether opening failed because another program listens to the group. A process
     /// without `CAP_NET_ADMIN` gets the same answer.
-    #[must_use]
     pub fn is_taken(error: &Error) -> bool {
         matches!(error.errno(), Some(Errno::EPERM | Errno::EBUSY))
     }

@@ -40,7 +40,6 @@ pub const FAMILY_IPV4: u8 = 2;
 pub const FAMILY_IPV6: u8 = 10;
 
 /// How `nft` calls a family.
-#[must_use]
 pub fn family_word(family: u8) -> &'static str {
     match family {
         FAMILY_IPV4 => "ip",
@@ -50,7 +49,6 @@ pub fn family_word(family: u8) -> &'static str {
 }
 
 /// The program that shows the tables of iptables in a family.
-#[must_use]
 pub fn iptables_word(family: u8) -> &'static str {
     match family {
         FAMILY_IPV6 => "ip6tables",
@@ -97,7 +95,6 @@ pub struct Message {
 
 impl Message {
     /// A message of nf_tables: `number` is one of `NFT_MSG_…`.
-    #[must_use]
     pub fn new(number: u8, family: u8, attributes: Attributes) -> Self {
         Self::of(SUBSYSTEM, number, family, attributes)
     }
@@ -113,7 +110,6 @@ impl Message {
     }
 
     /// Its number, `NFT_MSG_…`; none if it is not of nf_tables.
-    #[must_use]
     pub fn number(&self) -> Option<u8> {
         self.number_of(SUBSYSTEM)
     }
@@ -125,7 +121,6 @@ impl Message {
     }
 
     /// The payload of the first attribute of this kind.
-    #[must_use]
     pub fn attribute(&self, kind: u16) -> Option<&[u8]> {
         attributes::find(self.attributes.as_bytes(), kind)
     }

@@ -118,7 +118,6 @@ impl fmt::Display for TableKey<'_> {
 
 impl TableKey<'_> {
     /// A message about the table, or about an object in it with these attributes.
-    #[must_use]
     pub fn message(&self, number: u8, attributes: Attributes) -> Message {
         let attributes = attributes.text(TABLE_NAME, self.name);
         Message::new(number, self.family, attributes)
@@ -267,19 +266,16 @@ fn dump(socket: &mut Socket, object: String, message: Message) -> Result<Vec<Mes
 
 impl Message {
     /// An attribute as text.
-    #[must_use]
     pub fn text(&self, kind: u16) -> Option<&str> {
         self.attribute(kind).and_then(text)
     }
 
     /// The hook that a chain is at: `enum nf_inet_hooks`.
-    #[must_use]
     pub fn hook(&self) -> Option<u32> {
         find(self.attribute(CHAIN_HOOK)?, HOOK_NUMBER).and_then(number)
     }
 
     /// The place of a chain among those at its hook, lowest first.
-    #[must_use]
     pub fn priority(&self) -> Option<i32> {
         let priority = find(self.attribute(CHAIN_HOOK)?, HOOK_PRIORITY).and_then(number)?;
         Some(priority.cast_signed())

@@ -23,7 +23,6 @@ pub struct Transaction {
 
 impl Transaction {
     /// An empty transaction that changes `object`, as a person would name it.
-    #[must_use]
     pub fn new(object: impl Into<String>) -> Self {
         Self {
             object: object.into(),
@@ -47,13 +46,11 @@ impl Transaction {
     }
 
     /// Number of messages.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.writes.len()
     }
 
     /// Whether it changes nothing.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }

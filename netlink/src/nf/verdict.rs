@@ -29,7 +29,6 @@ pub enum Verdict {
 impl Verdict {
     /// Reads the data of an element or of an expression `immediate`; none if it is
     /// a value, or a verdict of another kind.
-    #[must_use]
     pub fn read(data: &[u8]) -> Option<Self> {
         let verdict = find(data, VERDICT)?;
         let chain = || find(verdict, CHAIN).and_then(text).map(str::to_owned);

@@ -27,7 +27,6 @@ pub struct Address {
 
 impl Address {
     /// Decodes an address message; one without an address gives none.
-    #[must_use]
     pub fn parse(message: &AddressMessage) -> Option<Self> {
         let mut local = None;
         let mut address = None;

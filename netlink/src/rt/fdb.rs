@@ -31,7 +31,6 @@ pub struct Fdb {
 
 impl Fdb {
     /// Decodes a neighbour message of the bridge family.
-    #[must_use]
     pub fn parse(message: &NeighbourMessage) -> Option<Self> {
         if message.header.family != AddressFamily::Bridge
             || !message.header.flags.contains(NeighbourFlags::Own)

@@ -45,7 +45,6 @@ pub type Monitor = crate::monitor::Monitor<Rtnetlink>;
 
 impl Request {
     /// Whether it deletes something: then it is no failure if that is gone already.
-    #[must_use]
     pub fn is_deletion(&self) -> bool {
         matches!(
             self.message,

@@ -28,7 +28,6 @@ pub struct Neighbour {
 
 impl Neighbour {
     /// Decodes a neighbour message of an IP family.
-    #[must_use]
     pub fn parse(message: &NeighbourMessage) -> Option<Self> {
         let mut ip = None;
         let mut mac = None;

@@ -77,7 +77,6 @@ pub struct Route {
 
 impl Route {
     /// A route of the main table to be filled in: unicast, no next hop.
-    #[must_use]
     pub fn to(destination: IpNetwork, protocol: u8) -> Self {
         Self {
             destination,
@@ -97,7 +96,6 @@ impl Route {
     /// Decodes a route message of an IP family. None for a route of one TOS or of some
     /// sources only: such routes exist beside those for all packets, and tweed makes
     /// none.
-    #[must_use]
     pub fn parse(message: &RouteMessage) -> Option<Self> {
         let header = &message.header;
         let unspecified: IpAddr = match header.address_family {
@@ -152,7 +150,6 @@ impl Route {
     /// As [`Route::parse`]; an IPv6 route with several next hops gives one for each.
     /// That is what they are to the kernel, which adds and deletes each by itself and
     /// shows them as one, with the protocol of the first.
-    #[must_use]
     pub fn parse_each(message: &RouteMessage) -> Vec<Self> {
         let hops = message
             .attributes

@@ -52,7 +52,6 @@ pub enum Action {
 
 impl Rule {
     /// Decodes a rule message.
-    #[must_use]
     pub fn parse(message: &RuleMessage) -> Option<Self> {
         let RuleHeader {
             src_len,
@@ -116,7 +115,6 @@ impl Rule {
 
     /// Whether a packet from `source`, if it has one yet, that comes in by the link `incoming`
     /// meets what the rule says of both; `lo` stands for what this host sends.
-    #[must_use]
     pub fn is_from(&self, source: Option<IpAddr>, incoming: &str) -> bool {
         let from = self.from;
         let link = self.incoming.as_deref();
@@ -125,14 +123,12 @@ impl Rule {
     }
 
     /// Whether a packet to `destination` meets what the rule says of that.
-    #[must_use]
     pub fn is_to(&self, destination: IpAddr) -> bool {
         self.to.is_none_or(|to| to.contains(destination))
     }
 
     /// Whether a packet without a mark, as in [`Self::is_from`] and [`Self::is_to`], is one of
     /// its packets, or may be, where there is [more](Self::more) to know.
-    #[must_use]
     pub fn covers(&self, source: Option<IpAddr>, incoming: &str, destination: IpAddr) -> bool {
         let meets = self.is_from(source, incoming) && self.is_to(destination) && !self.special;
         if self.inverted {

@@ -10,7 +10,6 @@ use crate::table::{Set, Skeleton};
 
 impl Keeper {
     /// Whether the provided sets are known to hold what was last desired.
-    #[must_use]
     pub fn knows_provided(&self) -> bool {
         self.provided == Known::Now
     }
@@ -32,7 +31,6 @@ impl Keeper {
     }
 
     /// Counts what a comparison of provided sets has found.
-    #[must_use]
     pub fn outcome_of(&self, changes: &[Change]) -> Outcome {
         let count = element::count(changes);
         let is_change = self.provided == Known::Nothing;
@@ -44,7 +42,6 @@ impl Keeper {
     }
 
     /// How often the table was replaced by this keeper.
-    #[must_use]
     pub fn replacements(&self) -> u64 {
         self.replacements
     }

@@ -25,7 +25,6 @@ pub struct OverlayTable {
 
 impl OverlayTable {
     /// Changes nothing yet. `run_dir` must exist.
-    #[must_use]
     pub fn new(run_dir: &Path) -> Self {
         Self {
             keeper: Keeper::new(TABLE, &run_dir.join(BASELINE)),

@@ -36,7 +36,6 @@ pub struct Conflist<'a> {
 
 impl Conflist<'_> {
     /// The content of the file.
-    #[must_use]
     pub fn file(&self) -> File<'_> {
         let (chained, versions) = self.chain();
         let at_most = versions.iter().rfind(|v| **v <= NEWEST_FOR_OLD_RUNTIMES);
@@ -180,7 +179,6 @@ struct EarlierPlugin {
 
 impl Earlier {
     /// The CNI versions that a plugin of its chain supports: those of the chain.
-    #[must_use]
     pub fn versions_of(&self, name: &str) -> Option<BTreeSet<CniVersion>> {
         let mut plugins = self.plugins.iter();
         plugins.find(|plugin| plugin.kind == name)?;

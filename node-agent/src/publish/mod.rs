@@ -85,7 +85,6 @@ pub struct Publisher {
 impl Publisher {
     /// A publisher for the folders of `config`. Removes a `ready` file of another
     /// boot than `boot_id` (`/proc/sys/kernel/random/boot_id`).
-    #[must_use]
     pub fn new(config: &Arc<Config>, boot_id: String) -> Self {
         let mut publisher = Self {
             config: Arc::clone(config),
@@ -289,7 +288,6 @@ impl Publisher {
     }
 
     /// Whether the node's network has come up in this boot.
-    #[must_use]
     pub fn was_ready(&self) -> bool {
         let ready = regular_file::read(&self.ready_path(), limits::STATE).ok();
         let ready: Option<Ready> = ready.and_then(|text| serde_json::from_slice(&text).ok());
@@ -298,14 +296,12 @@ impl Publisher {
 
     /// The MTU that pods have had in this boot, in bytes, and which Services the kernel has
     /// served by tweed's rules, if the node has been ready in it before this run.
-    #[must_use]
     pub fn last(&self) -> &LastState {
         &self.last
     }
 
     /// Whether the kernel has served Services by tweed's rules in this boot, as far as
     /// [`Self::last`] goes.
-    #[must_use]
     pub fn has_served(&self) -> bool {
         state::served(&self.last) != Served::Nothing
     }

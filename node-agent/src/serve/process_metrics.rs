@@ -15,7 +15,6 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
 
 /// A registry with the metrics of this process, which was started then.
-#[must_use]
 pub fn registry(started: SystemTime) -> Registry {
     let mut registry = Registry::with_prefix("process");
     let start_time: Gauge<f64, AtomicU64> = Gauge::default();

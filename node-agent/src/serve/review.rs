@@ -102,7 +102,6 @@ struct NotReviewed;
 impl Reviewer {
     /// Asks with the credentials of `client`; what the API server refuses goes on
     /// the board.
-    #[must_use]
     pub fn new(client: ApiClient, board: Arc<StatusBoard>) -> Self {
         Self {
             client,

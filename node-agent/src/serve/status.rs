@@ -75,13 +75,11 @@ pub struct Status {
 
 impl Status {
     /// Whether new pods are served.
-    #[must_use]
     pub fn ready(&self) -> bool {
         !self.any_at_least(Effect::NewPods)
     }
 
     /// Whether running pods are affected too.
-    #[must_use]
     pub fn affects_running(&self) -> bool {
         self.any_at_least(Effect::RunningPods)
     }
@@ -93,7 +91,6 @@ impl Status {
 
 impl StatusBoard {
     /// A board that says `starting` until the loop's first report.
-    #[must_use]
     pub fn new(now: Instant) -> Self {
         let starting = Problem::new(
             ProblemKind::Starting,
@@ -184,26 +181,22 @@ impl StatusBoard {
     }
 
     /// The UID of the own Node; empty while it is not known.
-    #[must_use]
     pub fn own_uid(&self) -> String {
         self.inner().own_uid.clone()
     }
 
     /// A receiver that is notified of each change of the board.
-    #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
     /// The state of the board now.
-    #[must_use]
     pub fn status(&self, now: Instant) -> Status {
         status(&self.inner(), now)
     }
 
     /// Whether no reporter but `reporter` has a problem that keeps new pods from
     /// being served.
-    #[must_use]
     pub fn ready_but_for(&self, reporter: Reporter) -> bool {
         let inner = self.inner();
         let mut others = inner.problems.iter().filter(|(by, _)| **by != reporter);

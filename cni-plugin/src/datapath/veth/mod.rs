@@ -94,7 +94,6 @@ pub struct Veth<K> {
 
 impl<K: Kernel> Veth<K> {
     /// Tests pass another kernel.
-    #[must_use]
     pub fn new(kernel: K) -> Self {
         Self { kernel }
     }

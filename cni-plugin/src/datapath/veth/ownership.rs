@@ -12,20 +12,17 @@ use tweed_netlink::owned::{alias_key_of, has_alias_of};
 /// an ADD may be killed between creating the link and giving it an alias, a DEL after
 /// another leaving link had the new name, and a person or a program may change either.
 /// A foreign link with the name has neither.
-#[must_use]
 pub fn belongs(link: &Link, attachment: &Attachment) -> bool {
     let name = attachment.link_name();
     is_named(link, &name) || (link.name == name && has_alias_of(link, attachment))
 }
 
 /// Whether a link is the host end of the attachment whose link has this name.
-#[must_use]
 pub fn is_named(link: &Link, name: &str) -> bool {
     link.name == name && matches!(link.group, LINK_GROUP | LEAVING_LINK_GROUP)
 }
 
 /// Whether a link is the host end of some attachment of this network.
-#[must_use]
 pub fn is_of_network(link: &Link, network: &NetworkName) -> bool {
     link.name.starts_with(LINK_PREFIX)
         && link.group == LINK_GROUP
@@ -35,7 +32,6 @@ pub fn is_of_network(link: &Link, network: &NetworkName) -> bool {
 }
 
 /// The name that the host end gets when it is marked as leaving.
-#[must_use]
 pub fn leaving_name(attachment: &Attachment) -> String {
     let name = attachment.link_name();
     let rest = name.strip_prefix(LINK_PREFIX).unwrap_or(&name);

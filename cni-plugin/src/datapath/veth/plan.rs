@@ -33,7 +33,6 @@ pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
 /// The gateway of `address`'s family.
-#[must_use]
 pub fn gateway_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => GATEWAY_V4.into(),
@@ -115,7 +114,6 @@ pub enum Step {
 impl Step {
     /// Whether it must be undone, by deleting the host's end, with which the kernel
     /// deletes the other end and undoes all other steps.
-    #[must_use]
     pub fn needs_undo(&self) -> bool {
         matches!(self, Self::CreatePair { .. })
     }
@@ -221,7 +219,6 @@ pub fn check_mtu(mtu: u32, ipv6: bool) -> Result<(), CniError> {
 }
 
 /// The host's route to one of the pod's addresses.
-#[must_use]
 pub fn host_route(ip: IpAddr, host_source: &[IpAddr]) -> route::Route {
     let mut result = route::Route::to(ip.into(), ROUTE_PROTOCOL);
     result.link_scope = true;

@@ -117,7 +117,6 @@ pub struct Entry {
 
 impl Entry {
     /// Reads a message of a dump or of an event; none if it is no whole entry.
-    #[must_use]
     pub fn read(message: &Message) -> Option<Self> {
         if message.number_of(SUBSYSTEM) != Some(NEW) {
             return None;
@@ -135,7 +134,6 @@ impl Entry {
     }
 
     /// The tuple, the zone and the ID by which a request names an entry.
-    #[must_use]
     pub fn named_by(message: &Message) -> Option<(Tuple, u16, u32)> {
         Some((
             Tuple::read(message.attribute(TUPLE_ORIGINAL)?)?,
@@ -145,7 +143,6 @@ impl Entry {
     }
 
     /// Whether an answer has come.
-    #[must_use]
     pub fn is_answered(&self) -> bool {
         self.status & SEEN_REPLY != 0
     }

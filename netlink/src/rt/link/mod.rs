@@ -80,7 +80,6 @@ pub struct Vxlan {
 
 impl Vxlan {
     /// A device with FDB entries only from its owner, and nothing special.
-    #[must_use]
     pub fn nolearning(vni: u32, port: u16, local: IpAddr) -> Self {
         Self {
             vni,
@@ -152,7 +151,6 @@ pub struct Ipv6Settings {
 
 impl Link {
     /// Decodes a link message.
-    #[must_use]
     pub fn parse(message: &LinkMessage) -> Self {
         let flags = message.header.flags;
         let mut link = Self {
@@ -193,7 +191,6 @@ impl Link {
 
     /// The longest packets that the link carries, in bytes: of IPv6 that may be less than
     /// of IPv4.
-    #[must_use]
     pub fn mtu_of(&self, family: Family) -> u32 {
         match (family, self.ipv6) {
             // On a link that is shorter than IPv6 allows there are no such settings.

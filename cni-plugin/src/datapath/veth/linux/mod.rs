@@ -68,7 +68,6 @@ impl LinuxKernel {
     /// program, which must begin with
     /// [`run_cleanup_if_requested`](super::run_cleanup_if_requested). The default
     /// deletes them itself, and waits.
-    #[must_use]
     pub fn with_background_cleanup() -> Self {
         Self {
             background_cleanup: true,

@@ -27,7 +27,6 @@ pub struct PodRoute {
 /// The pod's routes, all through the gateway of their family: those that IPAM
 /// requests, and default routes as `default` says. Routes of a family of which the
 /// pod has no address are left out.
-#[must_use]
 pub fn pod_routes(
     addresses: &[IpAddr],
     requested: &[Route],
@@ -120,7 +119,6 @@ fn is_main_default(route: &Route) -> bool {
 }
 
 /// Whether it is in the main table.
-#[must_use]
 pub fn is_main(route: &Route) -> bool {
     table_of(route) == route::MAIN_TABLE
 }
@@ -138,7 +136,6 @@ fn network_of(dst: IpNetwork) -> IpNetwork {
 }
 
 /// Parts of the requested routes that have no effect here, as text for the log.
-#[must_use]
 pub fn unsupported(requested: &[Route]) -> Vec<String> {
     let parts = |route: &Route| {
         let parts = [
