@@ -26,9 +26,9 @@ pub fn cpu_of_children(pid: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_secs_f64(ticks as f64 / a_second as f64))
 }
 
-/// The most memory that a process ever had resident, in MiB, without its children.
-pub fn peak_mib(pid: u32) -> anyhow::Result<f64> {
-    mib_of(&format!("/proc/{pid}/status"), "VmHWM:")
+/// What a process has of memory by a line of its status, in MiB, without its children.
+pub fn memory_mib(pid: u32, line: &str) -> anyhow::Result<f64> {
+    mib_of(&format!("/proc/{pid}/status"), line)
 }
 
 /// What the kernel of the whole machine has in slabs that it cannot give back, in MiB:

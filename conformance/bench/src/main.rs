@@ -6,6 +6,7 @@
 //! carry      packets between pods, by iperf3 and sockperf
 //! policies   load, changes, packets and ADD with policies
 //! services   load, changes and packets with Services, beside kube-proxy
+//! fairness   how long a change waits for what a tenant has very many of
 //! cost       what programs and the kernel have used
 //! api        the API server of converge, policies and services
 //! stats      medians, intervals, the order of turns
@@ -22,6 +23,7 @@ mod attach;
 mod carry;
 mod converge;
 mod cost;
+mod fairness;
 mod policies;
 mod realtime;
 mod report;
@@ -109,6 +111,8 @@ enum Benchmark {
     Policies,
     /// Services: load, one change, the cost of a packet, beside kube-proxy.
     Services,
+    /// How long a change waits for a tenant's huge Service, or its many rules of policies.
+    Fairness,
 }
 
 fn main() -> ExitCode {
@@ -148,6 +152,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             Benchmark::Carry => carry::measure,
             Benchmark::Policies => policies::measure,
             Benchmark::Services => services::measure,
+            Benchmark::Fairness => fairness::measure,
         };
         let report: Report = measure(&options, &underlay, out.clone())?;
         report.save()?;

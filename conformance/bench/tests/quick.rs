@@ -242,3 +242,13 @@ fn services_are_loaded_changed_and_paid_for() {
     ];
     table.assert_measured(&packets, &["tweed", "without Services"]);
 }
+
+#[test]
+fn waits_for_a_tenant_are_measured_and_what_it_had_is_given_back() {
+    let tables = tables("fairness", &[]);
+    assert_eq!(tables.len(), 3, "tenants");
+    for table in tables.values() {
+        // Three of each wait, how long an act takes, and memory.
+        table.assert_whole(4 * 4 + 3, &["tweed"]);
+    }
+}

@@ -167,7 +167,7 @@ impl Agent {
 
     /// The most memory that it ever had resident, in MiB (`VmHWM`).
     pub fn peak_mib(&self) -> anyhow::Result<f64> {
-        cost::peak_mib(self.process.pid())
+        cost::memory_mib(self.process.pid(), "VmHWM:")
     }
 
     /// The CPU time of all its threads, those that have ended included.

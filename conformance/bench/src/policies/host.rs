@@ -34,6 +34,8 @@ pub struct Host {
     /// How programs on the node reach the server.
     pub kubeconfig: PathBuf,
     pub node: Node,
+    /// That of the pods that are attached from now on.
+    pub namespace: &'static str,
     /// The server of the measurements, and its client.
     pub ends: Vec<Attached>,
     locals: Vec<Attached>,
@@ -51,7 +53,7 @@ impl Host {
         let node = Node::new(underlay, spec)?;
         let server = Server::start(&node, Serves::All, None, [])?;
         server.put(NODES, [node.manifest().to_json()]);
-        server.put(NAMESPACES, [namespace()]);
+        server.put(NAMESPACES, [namespace(NAMESPACE)]);
         let kubeconfig = server.kubeconfig(&node)?;
         let mut host = Self {
             peer: None,
@@ -60,6 +62,7 @@ impl Host {
             options: AgentOptions::kubernetes(&kubeconfig),
             kubeconfig,
             node,
+            namespace: NAMESPACE,
             ends: Vec::new(),
             locals: Vec::new(),
         };
@@ -139,7 +142,22 @@ impl Host {
     /// The most memory that the program ever had resident, in MiB (`VmHWM`), without its
     /// children.
     pub fn peak_mib(&self) -> anyhow::Result<f64> {
-        cost::peak_mib(self.pid()?)
+        cost::memory_mib(self.pid()?, "VmHWM:")
+    }
+
+    /// What the program has resident now, in MiB.
+    pub fn resident_mib(&self) -> anyhow::Result<f64> {
+        cost::memory_mib(self.pid()?, "VmRSS:")
+    }
+
+    /// Whether policies or Services wait for their turn in the agent.
+    pub fn is_busy(&self) -> anyhow::Result<bool> {
+        let agent = self.agent.as_ref().context("no agent")?;
+        let queued = ["tweed_policies_queued", "tweed_services_queued"];
+        let queued = queued.map(|name| agent.metric(name));
+        queued
+            .into_iter()
+            .try_fold(false, |any, one| Ok(any || one?.unwrap_or_default() > 0.0))
     }
 
     /// The CPU time of the program, and of its children that have ended.
@@ -151,6 +169,7 @@ impl Host {
     /// A pod of this node as the API has it.
     pub fn object(&self, name: &str, app: &str, address: Option<IpAddr>) -> Value {
         let mut object = pod(&self.full(name), self.node.name(), app, address);
+        object["metadata"]["namespace"] = self.namespace.into();
         object["status"]["hostIP"] = json!(self.node.address());
         object["status"]["hostIPs"] = json!([{ "ip": self.node.address() }]);
         object
@@ -216,7 +235,10 @@ impl Host {
                 ("CNI_PATH", bin.display().to_string()),
                 (
                     "CNI_ARGS",
-                    format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={NAMESPACE};K8S_POD_NAME={name}"),
+                    format!(
+                        "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={name}",
+                        self.namespace
+                    ),
                 ),
             ],
             stdin: config,

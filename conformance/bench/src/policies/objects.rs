@@ -16,10 +16,10 @@ pub const NAMESPACES: &str = "namespaces";
 pub const PODS: &str = "pods";
 pub const POLICIES: &str = "networkpolicies";
 
-/// The namespace.
-pub fn namespace() -> Value {
-    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE,
-            "labels": { "kubernetes.io/metadata.name": NAMESPACE } } })
+/// A namespace.
+pub fn namespace(name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name,
+            "labels": { "kubernetes.io/metadata.name": name } } })
 }
 
 /// A pod with this label `app`.
@@ -78,6 +78,38 @@ pub fn allow(name: &str, app: &str, port: u16) -> Value {
         "ports": [{ "protocol": "UDP", "port": port }],
     });
     named(name, "server", &[rule])
+}
+
+/// Number of labels by whose values the pods of a tenant differ.
+const BITS: usize = 12;
+
+/// Pod `number` of a tenant, on another node.
+pub fn bits(tenant: &str, number: u32) -> Value {
+    let mut pod = peer(number);
+    pod["metadata"]["namespace"] = tenant.into();
+    // Any half of them has any label.
+    let bits = number.wrapping_mul(2_654_435_761) >> 8;
+    for bit in 0..BITS {
+        pod["metadata"]["labels"][format!("b{bit}")] = (bits >> bit & 1).to_string().into();
+    }
+    pod
+}
+
+/// Policy `number` of a tenant, one of its states: each rule lets another half of its pods in,
+/// on a port of its own.
+pub fn by_bits(tenant: &str, number: usize, rules: usize, state: usize) -> Value {
+    let rule = |rule: usize| {
+        let at = number * rules + rule;
+        let (label, value) = (format!("b{}", at % BITS), (at / BITS + state) % 2);
+        json!({
+            "from": [{ "podSelector": { "matchLabels": { label: value.to_string() } } }],
+            "ports": [{ "protocol": "TCP", "port": 1 + at }],
+        })
+    };
+    let rules: Vec<Value> = (0..rules).map(rule).collect();
+    let mut policy = named(&format!("bits{number}"), "tenant", &rules);
+    policy["metadata"]["namespace"] = tenant.into();
+    policy
 }
 
 fn named(name: &str, app: &str, rules: &[Value]) -> Value {

@@ -10,7 +10,7 @@
 //! subjects take turns within a round; that a Service works is seen by packets.
 
 mod connections;
-mod objects;
+pub mod objects;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

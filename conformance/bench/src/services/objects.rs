@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde_json::{Value, json};
 
-use crate::policies::objects::NAMESPACE;
+pub use crate::policies::objects::NAMESPACE;
 
 /// The collections, as they end a path.
 pub const SERVICES: &str = "services";
@@ -82,6 +82,31 @@ pub fn unused(number: u32) -> [Value; 2] {
         service(&name, address, "TCP", 80),
         slice(&name, endpoints, "other", "TCP", 8080),
     ]
+}
+
+/// A Service of very many ports, whose endpoints are in slices of as many as Kubernetes makes.
+pub fn huge(ports: u16) -> Value {
+    let mut service = service("huge", Ipv4Addr::new(10, 96, 0, 20), "TCP", 0);
+    service["spec"]["ports"] = (0..ports)
+        .map(|port| json!({ "name": format!("p{port}"), "protocol": "TCP", "port": 1 + port }))
+        .collect();
+    service
+}
+
+/// The endpoints of a slice.
+pub const IN_SLICE: usize = 100;
+
+/// Slice `number` of that, one of its states: they differ by one endpoint.
+pub fn slice_of_huge(ports: u16, number: usize, state: usize) -> Value {
+    let first = Ipv4Addr::new(10, 101, 0, 0).to_bits();
+    let address = |one: usize| Ipv4Addr::from(first + (number * 2 * IN_SLICE + one) as u32).into();
+    let endpoints = (state % IN_SLICE..state % IN_SLICE + IN_SLICE).map(address);
+    let mut slice = slice(&format!("huge{number}"), endpoints, "other", "TCP", 0);
+    slice["metadata"]["labels"]["kubernetes.io/service-name"] = "huge".into();
+    slice["ports"] = (0..ports)
+        .map(|port| json!({ "name": format!("p{port}"), "protocol": "TCP", "port": 8001 + port }))
+        .collect();
+    slice
 }
 
 fn service(name: &str, address: Ipv4Addr, protocol: &str, port: u16) -> Value {
