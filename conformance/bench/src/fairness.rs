@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tweed_lab::Underlay;
 
 use crate::Options;
+use crate::api::NODES;
 use crate::policies::host::Host;
 use crate::policies::objects::{self as policies, NAMESPACES, POLICIES};
 use crate::policies::{PAUSE, probe::Probe};
@@ -110,16 +111,15 @@ fn one(
         }
         Tenant::Policies(policies, _) => {
             api.put(POLICIES, [policies::allow("open", "friend", 1)]);
-            api.put(
-                policies::PODS,
-                (0..100).map(|one| policies::bits(TENANT, one)),
-            );
+            api.put(NODES, policies::others(100));
+            let pods = (0..100).map(|one| policies::bits(TENANT, one));
+            api.put(policies::PODS, pods);
             ((address, COMING.port).into(), policies)
         }
     };
     host.start_agent()?;
     host.namespace = TENANT;
-    host.attach("tenant", "tenant")?;
+    let _subject = host.attach("tenant", "tenant")?;
     let api = &host.server;
     let act: &Act<'_> = &|number, state| match (tenant, state) {
         (Tenant::Service(ports, ..), Some(state)) => {
@@ -166,10 +166,14 @@ fn one(
         &|turn| act(turn % count, Some(1 + turn)),
         column,
     )?;
+    let elements = host.metric("tweed_policy_elements")?;
+    column.record("elements of policies", elements);
     other.waits("all goes", 1, &|_| all(None), column)?;
     column.record("peak memory, MiB", host.peak_mib()?);
-    sleep(wait);
-    column.record("memory a minute after it, MiB", host.resident_mib()?);
+    if matches!(tenant, Tenant::Service(..)) {
+        sleep(wait);
+        column.record("memory a minute after it, MiB", host.resident_mib()?);
+    }
     Ok(())
 }
 
@@ -199,7 +203,10 @@ impl Other<'_> {
                 waits.push(millis(self.probe.wait_open((self.change)(true))?));
                 sleep(PAUSE);
                 self.probe.wait_shut((self.change)(false))?;
-                if !self.host.is_busy()? {
+                let queued = ["tweed_policies_queued", "tweed_services_queued"];
+                let queued = queued.map(|name| self.host.metric(name));
+                let [policies, services] = queued;
+                if policies? + services? == 0.0 {
                     break;
                 }
             }

@@ -150,14 +150,10 @@ impl Host {
         cost::memory_mib(self.pid()?, "VmRSS:")
     }
 
-    /// Whether policies or Services wait for their turn in the agent.
-    pub fn is_busy(&self) -> anyhow::Result<bool> {
+    /// The value of a metric of the agent, 0 if it has none of this name.
+    pub fn metric(&self, name: &str) -> anyhow::Result<f64> {
         let agent = self.agent.as_ref().context("no agent")?;
-        let queued = ["tweed_policies_queued", "tweed_services_queued"];
-        let queued = queued.map(|name| agent.metric(name));
-        queued
-            .into_iter()
-            .try_fold(false, |any, one| Ok(any || one?.unwrap_or_default() > 0.0))
+        Ok(agent.metric(name)?.unwrap_or_default())
     }
 
     /// The CPU time of the program, and of its children that have ended.

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tweed_lab::{Programs, Underlay};
 
+use crate::api::NODES;
 use crate::report::{Column, Report, Table};
 use crate::stats::millis;
 use crate::{Options, cost};
@@ -166,6 +167,7 @@ impl Round {
     /// none in its kernel before.
     fn load(&self, node: &mut Contender<'_>, column: &mut Column<'_>) -> anyhow::Result<Duration> {
         let api = &node.host.server;
+        api.put(NODES, objects::others(self.peers));
         api.put(PODS, (0..self.peers).map(objects::peer));
         // One workload more than there are pods: its pod comes with the ADDs.
         let policies = 0..self.policies;

@@ -38,18 +38,30 @@ pub fn pod(name: &str, node: &str, app: &str, address: Option<IpAddr>) -> Value 
     pod
 }
 
+/// Number of pods on each of the other nodes.
+const ON_A_NODE: u32 = 100;
+
+/// The Nodes of so many pods of [`peer`]: an address counts as a pod's only in the range of
+/// its Node.
+pub fn others(pods: u32) -> impl Iterator<Item = Value> {
+    (0..pods.div_ceil(ON_A_NODE)).map(|number| {
+        let cidr = format!("10.100.{number}.0/24");
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": { "name": format!("other{number}"), "uid": format!("uid-{number}") },
+            "spec": { "podCIDR": cidr, "podCIDRs": [cidr] },
+            "status": { "addresses": [{ "type": "InternalIP",
+                                        "address": format!("192.0.2.{}", 100 + number) }] },
+        })
+    })
+}
+
 /// Pod `number` of the other nodes.
 pub fn peer(number: u32) -> Value {
-    // 10.100.0.0 and upwards: no node of the lab has these.
-    let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 100, 0, 0)) + number);
-    let workload = format!("w{}", number % WORKLOADS);
-    let node = format!("other{}", number / 100);
-    pod(
-        &format!("peer{number}"),
-        &node,
-        &workload,
-        Some(address.into()),
-    )
+    let (node, on_it) = (number / ON_A_NODE, number % ON_A_NODE);
+    let address = Ipv4Addr::new(10, 100, node as u8, 1 + on_it as u8);
+    let (name, app) = (format!("peer{number}"), format!("w{}", number % WORKLOADS));
+    pod(&name, &format!("other{node}"), &app, Some(address.into()))
 }
 
 /// Policy `number`: one of the local workloads lets three workloads in, each on its own
