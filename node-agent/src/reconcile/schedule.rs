@@ -31,8 +31,9 @@ const PAUSE_FACTOR: u32 = 1;
 /// Part of the pending pause that is not waited for: changes that come alone, or
 /// a few at once, are reconciled without any.
 const PAUSE_ALLOWANCE: Duration = Duration::from_millis(20);
-/// Maximum pause, however long a reconcile took: it delays the next change.
-const MAX_PAUSE: Duration = Duration::from_millis(50);
+/// Maximum pause, however long a reconcile took: it delays the next change, which may come while
+/// what others have very many of is written.
+const MAX_PAUSE: Duration = Duration::from_millis(25);
 /// Wait before the full resync after a first failure; it doubles with each
 /// further one.
 const BACKOFF_MIN: Duration = Duration::from_millis(250);

@@ -152,8 +152,7 @@ impl ServiceReconciler {
         let sync = &self.metrics.service_sync;
         match step {
             Step::Hold(_) => sync.held(),
-            // Whose change is not in the plan is not known.
-            _ if index.planner.queued() > 0 => sync.held(),
+            _ if index.planner.queued() > 0 => sync.planned_but(|of| index.planner.waits(of)),
             Step::Unchanged | Step::Full | Step::Delta(_) => sync.planned(),
         }
         // What was not written yet is part of what is.

@@ -19,7 +19,7 @@ use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::node::Node;
 use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
-use tweed_core::object::{Event, Object};
+use tweed_core::object::{Event, Object, ObjectKey};
 
 use super::model::Model;
 use super::model::claims::Contest;
@@ -159,6 +159,7 @@ impl ServicePlanner {
         if model.begin() {
             table.set_surroundings(model);
         }
+        model.queue.begin();
         for (name, touched) in model.registry.take_touched() {
             let units = model.units(&name, touched);
             if first {
@@ -194,6 +195,15 @@ impl ServicePlanner {
     #[must_use]
     pub fn queued(&self) -> usize {
         self.model.queue.len()
+    }
+
+    /// Whether a Service is one of them.
+    #[must_use]
+    pub fn waits(&self, service: &ObjectKey) -> bool {
+        self.model.queue.has(&ServiceName {
+            namespace: service.namespace.as_str().into(),
+            name: service.name.as_str().into(),
+        })
     }
 
     /// The last plan.

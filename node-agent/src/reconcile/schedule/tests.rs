@@ -111,9 +111,9 @@ fn a_long_reconcile_puts_changes_off_for_the_maximum_pause_and_no_longer() {
     let mut schedule = Schedule::new(start);
     schedule.ended(start, Duration::ZERO, FULL, false);
     schedule.ended(start, ms(400), CHANGES, false);
-    assert_eq!(schedule.wait(start, Changes::Wanted), ms(50));
-    assert_eq!(schedule.due(start + ms(49), Changes::Wanted), None);
-    assert_eq!(schedule.due(start + ms(50), Changes::Wanted), Some(CHANGES));
+    assert_eq!(schedule.wait(start, Changes::Wanted), ms(25));
+    assert_eq!(schedule.due(start + ms(24), Changes::Wanted), None);
+    assert_eq!(schedule.due(start + ms(25), Changes::Wanted), Some(CHANGES));
     // The pause that was pending has passed meanwhile.
     schedule.ended(start + ms(500), ms(1), CHANGES, false);
     assert_eq!(
@@ -200,9 +200,9 @@ fn what_needs_no_reconcile_waits_for_pauses_and_not_for_failures() {
     assert!(schedule.backs_off(start));
     // It takes long itself.
     schedule.followed(start + ms(100), ms(100));
-    assert!(!schedule.backs_off(start + ms(149)));
-    assert_eq!(schedule.pause(start + ms(100)), ms(50));
-    assert!(schedule.backs_off(start + ms(150)));
+    assert!(!schedule.backs_off(start + ms(124)));
+    assert_eq!(schedule.pause(start + ms(100)), ms(25));
+    assert!(schedule.backs_off(start + ms(125)));
     assert!(!schedule.backs_off(start + ms(250)), "the reconcile is due");
     assert_eq!(schedule.due(start + ms(250), Changes::Wanted), Some(FULL));
 }
@@ -230,8 +230,8 @@ fn what_the_kernel_tells_waits_for_pauses_and_failures_too() {
     schedule.ended(start, Duration::ZERO, FULL, false);
     schedule.ended(start, ms(400), CHANGES, false);
     schedule.changed(start, Changes::Notified);
-    assert_eq!(schedule.due(start + ms(49), Changes::Notified), None);
-    let due = schedule.due(start + ms(50), Changes::Notified);
+    assert_eq!(schedule.due(start + ms(24), Changes::Notified), None);
+    let due = schedule.due(start + ms(25), Changes::Notified);
     assert_eq!(due, Some(CHANGES));
     schedule.ended(start + ms(500), ms(1), CHANGES, true);
     schedule.changed(start + ms(500), Changes::Notified);

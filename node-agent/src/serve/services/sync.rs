@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
-use tweed_core::object::{Event, Object};
+use tweed_core::object::{Event, Object, ObjectKey};
 use tweed_planner::services::WithoutLocal;
 
 use super::metrics::{Code, KubeProxyMetrics, TrafficPolicy};
@@ -42,7 +42,7 @@ struct Inner {
     planned: Changes,
     /// When the changes took place that the list of slices under way brings, as far as
     /// they are later than `newest`: others were measured when they were heard of.
-    listed: Vec<SystemTime>,
+    listed: Vec<Trigger>,
     /// When the last change took place that was heard of.
     newest: Option<SystemTime>,
     /// When the kernel last had all that was planned.
@@ -58,8 +58,11 @@ struct Changes {
     /// When the first of them was heard of.
     since: Option<Instant>,
     /// When they took place, as far as it is known.
-    triggered: Vec<SystemTime>,
+    triggered: Vec<Trigger>,
 }
+
+/// When a change of the endpoints of a Service took place.
+pub type Trigger = (SystemTime, ObjectKey);
 
 /// Which of kube-proxy's counters an event belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,16 +77,16 @@ pub enum Counted {
 
 /// What an event says that is counted and measured: what it is about, and when that was
 /// changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
     /// A list.
     ListBegins,
     /// An object of a list.
-    Listed(Option<SystemTime>),
+    Listed(Option<Trigger>),
     /// The same list.
     ListEnds,
     /// An object that was changed or deleted.
-    Object(Option<SystemTime>),
+    Object(Option<Trigger>),
     /// The source itself, such as that it cannot be read: nothing for the kernel.
     Source,
 }
@@ -93,8 +96,8 @@ pub trait CountedObject: Object {
     /// The counters of its events.
     const COUNTED: Counted = Counted::Neither;
 
-    /// When the change took place that the object was last changed for.
-    fn triggered(&self) -> Option<SystemTime> {
+    /// When the change took place that the object was last changed for, and of which Service.
+    fn triggered(&self) -> Option<Trigger> {
         None
     }
 }
@@ -108,8 +111,9 @@ impl CountedObject for ServiceCidr {}
 impl CountedObject for EndpointSlice {
     const COUNTED: Counted = Counted::Endpoints;
 
-    fn triggered(&self) -> Option<SystemTime> {
-        self.triggered
+    fn triggered(&self) -> Option<Trigger> {
+        let (namespace, name) = (self.namespace.clone(), self.service.clone());
+        Some((self.triggered?, ObjectKey { namespace, name }))
     }
 }
 
@@ -176,8 +180,8 @@ impl ServiceSync {
         let mut inner = self.inner();
         let of_endpoints = T::COUNTED == Counted::Endpoints;
         // What took place before the agent's start is no measure of the agent.
-        let is_measured = |at: &SystemTime| *at > self.started;
-        let triggered: Vec<SystemTime> = match heard {
+        let is_measured = |(at, _): &Trigger| *at > self.started;
+        let triggered: Vec<Trigger> = match heard {
             Heard::Object(at) => at.into_iter().filter(is_measured).collect(),
             Heard::ListEnds if of_endpoints => mem::take(&mut inner.listed),
             Heard::ListBegins if of_endpoints => {
@@ -186,7 +190,7 @@ impl ServiceSync {
             }
             Heard::Listed(at) => {
                 let newest = inner.newest;
-                let at = at.filter(is_measured).filter(|at| Some(*at) > newest);
+                let at = at.filter(is_measured).filter(|(at, _)| Some(*at) > newest);
                 inner.listed.extend(at);
                 inner.listed.truncate(MAX_TRIGGERS);
                 return;
@@ -194,7 +198,8 @@ impl ServiceSync {
             Heard::ListEnds => Vec::new(),
             Heard::ListBegins | Heard::Source => return,
         };
-        inner.newest = inner.newest.max(triggered.iter().max().copied());
+        let newest = triggered.iter().map(|(at, _)| *at).max();
+        inner.newest = inner.newest.max(newest);
         if !changed {
             return;
         }
@@ -259,10 +264,19 @@ impl ServiceSync {
         self.metrics.sync_proxy_rules_service_changes_pending.set(0);
         let pending = &self.metrics.sync_proxy_rules_endpoint_changes_pending;
         pending.set(0);
+        self.planned_but(|_| false);
+    }
+
+    /// What was heard is in the plan, but for the Services that wait for their turn. That is
+    /// not the kernel being late.
+    pub fn planned_but(&self, waits: impl Fn(&ObjectKey) -> bool) {
         let mut inner = self.inner();
-        let pending = mem::take(&mut inner.pending);
-        inner.planned.since = inner.planned.since.or(pending.since);
-        inner.planned.triggered.extend(pending.triggered);
+        let Changes { since, triggered } = mem::take(&mut inner.pending);
+        let waits = |(_, service): &Trigger| waits(service);
+        let (waiting, planned): (Vec<_>, Vec<_>) = triggered.into_iter().partition(waits);
+        inner.pending.triggered = waiting;
+        inner.planned.since = inner.planned.since.or(since);
+        inner.planned.triggered.extend(planned);
     }
 
     /// The kernel has all that is planned already.
@@ -303,7 +317,7 @@ impl ServiceSync {
         let mut inner = self.inner();
         let now = self.has_all(&mut inner);
         inner.served = true;
-        for triggered in mem::take(&mut inner.planned).triggered {
+        for (triggered, _) in mem::take(&mut inner.planned).triggered {
             // Clocks of two machines may differ.
             let latency = now.duration_since(triggered).unwrap_or_default();
             let latencies = &metrics.network_programming_duration_seconds;

@@ -3,7 +3,9 @@
 //! One plan takes up ports of few endpoints together, or one; where more have changed, those of
 //! the Services with the least to do come first, and the rest is for the next plans. So nobody
 //! waits for a Service that has very many ports and endpoints. What always holds:
-//! - each plan takes up at least one port, until none is left;
+//! - of two plans at least one takes up a port, until none is left. A port that is more than a
+//!   plan takes up waits for every second one: what comes while it is planned and written waits
+//!   for it, and not for the next such port too;
 //! - a Service has all its ports before what else it says counts, and those that it has no more
 //!   go last. So a frontend that moves to another port leads somewhere all the time.
 
@@ -47,6 +49,9 @@ pub struct Queue {
     by_cost: BTreeSet<(usize, Arc<ServiceName>)>,
     /// The number of endpoints with which a plan has enough.
     pub limit: usize,
+    /// Whether this plan has taken up a port of more than that, and whether it may not, since the
+    /// one before it has.
+    exceeds: [bool; 2],
 }
 
 impl Default for Queue {
@@ -55,6 +60,7 @@ impl Default for Queue {
             waiting: BTreeMap::new(),
             by_cost: BTreeSet::new(),
             limit: ENDPOINTS,
+            exceeds: [false; 2],
         }
     }
 }
@@ -70,11 +76,24 @@ impl Queue {
         self.waiting.contains_key(name)
     }
 
-    /// The Service with the least to do.
+    /// A plan begins, of what the last one has left waiting first of all.
+    pub fn begin(&mut self) {
+        let rests = self.exceeds[0] && !self.waiting.is_empty();
+        self.exceeds = [false, rests];
+    }
+
+    /// The Service with the least to do, of those that this plan may take up.
     pub fn pop(&mut self) -> Option<(Arc<ServiceName>, Units)> {
-        let (_, name) = self.by_cost.pop_first()?;
-        let (_, units) = self.waiting.remove(&name)?;
-        Some((name, units))
+        let exceeds = |(cost, name): &(usize, Arc<ServiceName>)| {
+            let units = self.waiting.get(name).map_or(1, |(_, units)| units.len());
+            cost / units.max(1) > self.limit
+        };
+        let may = |one: &&(usize, Arc<ServiceName>)| !self.exceeds[1] || !exceeds(one);
+        let one = self.by_cost.iter().find(may)?.clone();
+        self.exceeds[0] |= exceeds(&one);
+        self.by_cost.remove(&one);
+        let (_, units) = self.waiting.remove(&one.1)?;
+        Some((one.1, units))
     }
 
     fn take(&mut self, name: &Arc<ServiceName>) -> Units {

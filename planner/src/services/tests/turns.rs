@@ -127,6 +127,29 @@ fn nobody_waits_for_a_service_of_very_many_ports_and_endpoints() {
     );
 }
 
+/// A port that is more than a plan takes up: what comes meanwhile waits for one of them alone,
+/// though a reconcile plans twice.
+#[test]
+fn a_huge_port_has_its_turn_in_every_second_plan() {
+    let (huge, slices) = huge();
+    let (small, of_small) = other(1);
+    let mut planner = planner(&cluster(vec![small], vec![of_small]));
+    planner.plan();
+    planner.model.queue.limit = SLICES * MANY / 2;
+    planner.apply_services(Event::Apply(huge));
+    for slice in &slices {
+        planner.apply_endpoint_slices(Event::Apply(slice.clone()));
+    }
+    let has = |planner: &ServicePlanner| planner.desired().addresses.targets.len();
+    for turn in 0..6 {
+        others_do_not_wait(&mut planner, 2 + turn % 3);
+        assert_eq!(has(&planner), 2 + turn / 2, "{turn}");
+    }
+    // Nor do those wait for which two plans are one too many, where nobody else comes.
+    assert!(plan_turn(&mut planner) && !plan_turn(&mut planner) && plan_turn(&mut planner));
+    assert_eq!(has(&planner), 6);
+}
+
 #[test]
 fn a_first_plan_waits_for_nothing() {
     let (huge, slices) = huge();

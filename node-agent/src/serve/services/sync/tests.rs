@@ -165,6 +165,32 @@ fn only_what_took_place_in_this_run_is_measured_and_once() {
 }
 
 #[test]
+fn what_waits_for_its_turn_is_measured_when_it_had_it_and_others_when_they_are_written() {
+    let agent = Agent::start();
+    for service in ["huge", "small"] {
+        let service = service.to_owned();
+        let triggered = lately(&agent);
+        let slice = EndpointSlice {
+            service,
+            triggered,
+            ..EndpointSlice::default()
+        };
+        agent.hear(&Event::Apply(slice), true);
+    }
+    agent.sync.planned_but(|service| service.name == "huge");
+    assert!(
+        !agent.is_in_time_after(LATE_AFTER),
+        "the small one is unwritten"
+    );
+    agent.write();
+    assert!(agent.is_in_time_after(LATE_AFTER));
+    assert_eq!(agent.value(MEASURED).to_string(), "1");
+    agent.sync.planned();
+    agent.write();
+    assert_eq!(agent.value(MEASURED).to_string(), "2");
+}
+
+#[test]
 fn a_new_list_is_measured_by_what_it_has_that_was_not_heard_of() {
     let agent = Agent::start();
     let list = |ages: &[u64]| {
