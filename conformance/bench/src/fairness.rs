@@ -1,8 +1,8 @@
 //! `tweed-bench fairness`: how long a change waits for one tenant's objects, where these are
 //! very many: ports and endpoints of one Service, or rules of policies in one namespace.
 //!
-//! What is measured is from the event of another Service, or of a policy of another namespace,
-//! to the first packet that it lets pass: while those of the tenant come, change and go.
+//! A wait is from the event of another Service, or of a policy of another namespace, to the
+//! first packet that it lets pass.
 
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -13,211 +13,169 @@ use tweed_lab::Underlay;
 use crate::Options;
 use crate::api::NODES;
 use crate::policies::host::Host;
-use crate::policies::objects::{self as policies, NAMESPACES, POLICIES};
+use crate::policies::objects::{self as policies, NAMESPACE, NAMESPACES, PODS, POLICIES};
 use crate::policies::{PAUSE, probe::Probe};
 use crate::report::{Column, Report, Table};
 use crate::services::objects::{self as services, CIDRS, Measured, SERVICES, SLICES};
-use crate::stats::millis;
+use crate::stats::{median, millis};
 
 /// What a tenant has.
 #[derive(Debug, Clone, Copy)]
 enum Tenant {
-    /// A Service of so many ports and endpoints, beside so many others.
-    Service(u16, usize, u32),
-    /// So many policies of so many rules.
-    Policies(usize, usize),
+    /// A Service, beside many others.
+    Service { ports: u16, slices: usize },
+    /// Policies, each rule for about half of a hundred pods.
+    Policies { policies: usize, rules: usize },
 }
+use Tenant::{Policies, Service};
 
-/// The tenants, and as few of theirs as can be.
+#[rustfmt::skip]
 const ALL: [Tenant; 3] = [
-    Tenant::Service(100, 6000, 10_000),
-    Tenant::Policies(100, 100),
-    Tenant::Policies(300, 200),
+    Service { ports: 100, slices: 60 },
+    Policies { policies: 100, rules: 100 },
+    Policies { policies: 300, rules: 200 },
 ];
-const FEW: [Tenant; 3] = [
-    Tenant::Service(2, 250, 2),
-    Tenant::Policies(2, 2),
-    Tenant::Policies(3, 2),
-];
+#[rustfmt::skip]
+const FEW: [Tenant; 2] = [Service { ports: 2, slices: 2 }, Policies { policies: 2, rules: 2 }];
 
 /// The tenant's namespace.
 const TENANT: &str = "tenant";
 /// The Service that comes and goes, and the port of the policy that does.
 const COMING: Measured = Measured::udp("coming", 11, 7002);
-/// After so long memory that is free was given back.
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// Measures all of it.
 pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::Result<Report> {
-    let how = "Each wait is that of a change of somebody else from its event to the packet, while \
-               the agent is busy with the tenant's objects; *alone*: while it is not. An edit is \
-               one of a slice, or of all rules of a policy.";
-    let title = |tenant| match tenant {
-        Tenant::Service(ports, endpoints, others) => {
-            format!("A Service of {ports} ports × {endpoints} endpoints, beside {others} others")
-        }
-        Tenant::Policies(policies, rules) => format!("{policies} policies × {rules} rules"),
-    };
-    let report = Report::new("fairness", out, how);
-    let (all, wait) = options.size((ALL, MINUTE), (FEW, Duration::ZERO));
-    let columns = ["tweed".to_owned()];
+    let others = options.size(10_000, 2);
+    let how = format!(
+        "Slices have {} endpoints; beside the tenant's Service there are {others} others. Waits \
+         of others *alone*, and while all that the tenant has comes, is edited (a slice, or all \
+         rules of a policy) and goes.",
+        services::IN_SLICE
+    );
+    let all = options.size(&ALL[..], &FEW[..]);
+    // Free memory is given back within a minute.
+    let (edits, minute) = options.size((10, Duration::from_secs(60)), (1, Duration::ZERO));
+    let (columns, title) = (["tweed".to_owned()], |tenant| format!("{tenant:?}"));
+    let report = Report::new("fairness", out, &how);
     report.of_sizes(
         options.rounds(1),
         &columns,
-        &all,
+        all,
         title,
-        |_, tenant, table| {
-            let edits = options.size(
-                if matches!(tenant, Tenant::Service(..)) {
-                    4
-                } else {
-                    20
-                },
-                1,
-            );
-            one(underlay, tenant, (edits, wait), table)
-        },
+        |_, tenant, table| one(underlay, tenant, others, edits, table, minute),
     )
 }
-
-/// What the tenant does with its object of this number: it is there in this state, or gone.
-type Act<'a> = dyn Fn(usize, Option<usize>) + 'a;
 
 fn one(
     underlay: &Underlay,
     tenant: Tenant,
-    (edits, wait): (usize, Duration),
+    others: u32,
+    edits: usize,
     table: &mut Table,
+    minute: Duration,
 ) -> anyhow::Result<()> {
     let mut host = Host::new(underlay, 1, 0)?;
     host.stop_agent()?;
     host.set_flags(&["--services", "on"]);
     let (api, node) = (&host.server, host.node.name().to_owned());
-    let (address, client) = (host.ends[0].address, host.ends[1].address);
+    let [address, friend] = [&host.ends[0], &host.ends[1]].map(|end| end.address);
     api.put(CIDRS, [services::cidr()]);
+    api.put(NODES, policies::others(100));
     api.put(NAMESPACES, [policies::namespace(TENANT)]);
+    api.put(PODS, [host.object("client", "friend", Some(friend))]);
+    api.put(PODS, (0..100).map(|pod| policies::bits(TENANT, pod)));
+    // There are policies, so the first is none of those that are measured.
     api.put(
-        policies::PODS,
-        [host.object("client", "friend", Some(client))],
+        POLICIES,
+        [policies::allow("open", "friend", COMING.port - 1)],
     );
     let (to, count) = match tenant {
-        Tenant::Service(_, endpoints, others) => {
+        Service { slices, .. } => {
             let unused = (0..others).map(services::unused);
-            let (services, slices): (Vec<_>, Vec<_>) = unused.map(Into::into).unzip();
-            api.put(SERVICES, services);
-            api.put(SLICES, slices);
+            let (all, their_slices): (Vec<_>, Vec<_>) = unused.map(Into::into).unzip();
+            api.put(SERVICES, all);
+            api.put(SLICES, their_slices);
             api.put(SERVICES, [COMING.service()]);
-            (COMING.at(), endpoints / services::IN_SLICE)
+            api.put(POLICIES, [policies::allow("to", "friend", COMING.port)]);
+            (COMING.at(), slices)
         }
-        Tenant::Policies(policies, _) => {
-            api.put(POLICIES, [policies::allow("open", "friend", 1)]);
-            api.put(NODES, policies::others(100));
-            let pods = (0..100).map(|one| policies::bits(TENANT, one));
-            api.put(policies::PODS, pods);
-            ((address, COMING.port).into(), policies)
-        }
+        Policies { policies, .. } => ((address, COMING.port).into(), policies),
     };
     host.start_agent()?;
     host.namespace = TENANT;
     let _subject = host.attach("tenant", "tenant")?;
     let api = &host.server;
-    let act: &Act<'_> = &|number, state| match (tenant, state) {
-        (Tenant::Service(ports, ..), Some(state)) => {
-            api.put(
-                SERVICES,
-                [services::huge(ports)]
-                    .into_iter()
-                    .filter(|_| number == 0 && state == 0),
-            );
-            api.put(SLICES, [services::slice_of_huge(ports, number, state)]);
+    let put = |number, state| match tenant {
+        Service { ports, .. } => {
+            api.put(SERVICES, [services::huge(ports)]);
+            api.put(SLICES, [services::slice_of_huge(ports, number, state)])
         }
-        (Tenant::Service(..), None) => {
-            api.delete(SERVICES, services::NAMESPACE, "huge");
-            api.delete(SLICES, services::NAMESPACE, &format!("huge{number}-1"));
-        }
-        (Tenant::Policies(_, rules), Some(state)) => {
-            api.put(POLICIES, [policies::by_bits(TENANT, number, rules, state)]);
-        }
-        (Tenant::Policies(..), None) => {
-            api.delete(POLICIES, TENANT, &format!("bits{number}"));
+        Policies { rules, .. } => {
+            api.put(POLICIES, [policies::by_bits(TENANT, number, rules, state)])
         }
     };
-    let comes_and_goes = |comes: bool| match tenant {
-        Tenant::Service(..) => api.put(SLICES, [COMING.slice(comes.then_some(address), &node)]),
-        Tenant::Policies(..) if comes => {
-            api.put(POLICIES, [policies::allow("coming", "friend", COMING.port)])
+    let delete = |number| match tenant {
+        Service { .. } => {
+            api.delete(SERVICES, NAMESPACE, "huge");
+            api.delete(SLICES, NAMESPACE, &format!("huge{number}-1"))
         }
-        Tenant::Policies(..) => api.delete(POLICIES, policies::NAMESPACE, "coming"),
+        Policies { .. } => api.delete(POLICIES, TENANT, &format!("bits{number}")),
     };
-    let [server, client] = [&host.ends[0], &host.ends[1]];
-    let other = Other {
-        host: &host,
-        probe: Probe::start_to(client, server, COMING.port, to)?,
-        change: &comes_and_goes,
+    let allow = || policies::allow("coming", "friend", COMING.port);
+    let change = |comes: bool| match tenant {
+        Service { .. } => api.put(SLICES, [COMING.slice(comes.then_some(address), &node)]),
+        Policies { .. } if comes => api.put(POLICIES, [allow()]),
+        Policies { .. } => api.delete(POLICIES, NAMESPACE, "coming"),
     };
+    let probe = Probe::start_to(&host.ends[1], &host.ends[0], COMING.port, to)?;
     let column = &mut table.column(0);
     column.record("memory before, MiB", host.resident_mib()?);
-    other.waits("alone", 10, &|_| (), column)?;
-    let all = |state| (0..count).for_each(|number| act(number, state));
-    other.waits("all comes", 1, &|_| all(Some(0)), column)?;
-    other.waits(
-        "an edit",
-        edits,
-        &|turn| act(turn % count, Some(1 + turn)),
-        column,
-    )?;
+    let mut waits = |what, acts: usize, act: &dyn Fn(usize)| {
+        waits(&host, &probe, &change, what, (0..acts).map(act), column)
+    };
+    waits("alone", edits, &|_| ())?;
+    waits("it comes", 1, &|_| {
+        (0..count).for_each(|number| drop(put(number, 0)))
+    })?;
+    waits("an edit", edits, &|turn| drop(put(turn % count, 1 + turn)))?;
     let elements = host.metric("tweed_policy_elements")?;
+    waits("it goes", 1, &|_| {
+        (0..count).for_each(|number| drop(delete(number)))
+    })?;
     column.record("elements of policies", elements);
-    other.waits("all goes", 1, &|_| all(None), column)?;
     column.record("peak memory, MiB", host.peak_mib()?);
-    if matches!(tenant, Tenant::Service(..)) {
-        sleep(wait);
-        column.record("memory a minute after it, MiB", host.resident_mib()?);
-    }
+    sleep(minute);
+    column.record("memory after it, MiB", host.resident_mib()?);
     Ok(())
 }
 
-/// Whose changes may have to wait.
-struct Other<'a> {
-    host: &'a Host,
-    probe: Probe,
-    /// Has packets pass, or not.
-    change: &'a dyn Fn(bool) -> Instant,
-}
-
-impl Other<'_> {
-    /// Changes it again and again while the agent is busy with each of so many acts.
-    fn waits(
-        &self,
-        what: &str,
-        acts: usize,
-        act: &dyn Fn(usize),
-        column: &mut Column<'_>,
-    ) -> anyhow::Result<()> {
-        let (mut waits, start) = (Vec::new(), Instant::now());
-        for turn in 0..acts {
-            act(turn);
-            loop {
-                // Not always at the same moment of the agent's work.
-                sleep(Duration::from_millis(waits.len() as u64 * 37 % 100));
-                waits.push(millis(self.probe.wait_open((self.change)(true))?));
-                sleep(PAUSE);
-                self.probe.wait_shut((self.change)(false))?;
-                let queued = ["tweed_policies_queued", "tweed_services_queued"];
-                let queued = queued.map(|name| self.host.metric(name));
-                let [policies, services] = queued;
-                if policies? + services? == 0.0 {
-                    break;
-                }
+/// Has somebody else's object come and go again and again while the agent is busy with each of
+/// the acts.
+fn waits(
+    host: &Host,
+    probe: &Probe,
+    change: &dyn Fn(bool) -> Instant,
+    what: &str,
+    acts: impl Iterator<Item = ()>,
+    column: &mut Column<'_>,
+) -> anyhow::Result<()> {
+    let mut waits = Vec::new();
+    for () in acts {
+        loop {
+            // Not always at the same moment of the agent's work.
+            sleep(Duration::from_millis(waits.len() as u64 * 37 % 100));
+            waits.push(millis(probe.wait_open(change(true))?));
+            sleep(PAUSE);
+            probe.wait_shut(change(false))?;
+            let queued = ["tweed_policies_queued", "tweed_services_queued"];
+            let [policies, services] = queued.map(|name| host.metric(name));
+            if policies? + services? == 0.0 {
+                break;
             }
         }
-        column.record_times(&format!("wait, {what}"), &waits);
-        let longest = waits.iter().copied().fold(0.0, f64::max);
-        column.record(&format!("wait, {what}, longest, ms"), longest);
-        column.record(
-            &format!("{what}, each act, s"),
-            start.elapsed().as_secs_f64() / acts as f64,
-        );
-        Ok(())
     }
+    let longest = waits.iter().copied().fold(0.0, f64::max);
+    column.record(&format!("{what}, median, ms"), median(&waits));
+    column.record(&format!("{what}, longest, ms"), longest);
+    Ok(())
 }

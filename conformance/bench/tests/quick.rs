@@ -246,9 +246,9 @@ fn services_are_loaded_changed_and_paid_for() {
 #[test]
 fn waits_for_a_tenant_are_measured_and_what_it_had_is_given_back() {
     let tables = tables("fairness", &[]);
-    assert_eq!(tables.len(), 3, "tenants");
+    assert_eq!(tables.len(), 2, "tenants");
     for table in tables.values() {
-        // Three of each wait, how long an act takes, and memory.
-        table.assert_whole(4 * 4 + 3, &["tweed"]);
+        // Two of each wait, elements, and memory.
+        table.assert_whole(4 * 2 + 4, &["tweed"]);
     }
 }
