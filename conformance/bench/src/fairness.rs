@@ -108,18 +108,20 @@ fn one(
     let put = |number, state| match tenant {
         Service { ports, .. } => {
             api.put(SERVICES, [services::huge(ports)]);
-            api.put(SLICES, [services::slice_of_huge(ports, number, state)])
+            api.put(SLICES, [services::slice_of_huge(ports, number, state)]);
         }
         Policies { rules, .. } => {
-            api.put(POLICIES, [policies::by_bits(TENANT, number, rules, state)])
+            api.put(POLICIES, [policies::by_bits(TENANT, number, rules, state)]);
         }
     };
     let delete = |number| match tenant {
         Service { .. } => {
             api.delete(SERVICES, NAMESPACE, "huge");
-            api.delete(SLICES, NAMESPACE, &format!("huge{number}-1"))
+            api.delete(SLICES, NAMESPACE, &format!("huge{number}-1"));
         }
-        Policies { .. } => api.delete(POLICIES, TENANT, &format!("bits{number}")),
+        Policies { .. } => {
+            api.delete(POLICIES, TENANT, &format!("bits{number}"));
+        }
     };
     let allow = || policies::allow("coming", "friend", COMING.port);
     let change = |comes: bool| match tenant {
@@ -135,13 +137,11 @@ fn one(
     };
     waits("alone", edits, &|_| ())?;
     waits("it comes", 1, &|_| {
-        (0..count).for_each(|number| drop(put(number, 0)))
+        (0..count).for_each(|number| put(number, 0))
     })?;
-    waits("an edit", edits, &|turn| drop(put(turn % count, 1 + turn)))?;
+    waits("an edit", edits, &|turn| put(turn % count, 1 + turn))?;
     let elements = host.metric("tweed_policy_elements")?;
-    waits("it goes", 1, &|_| {
-        (0..count).for_each(|number| drop(delete(number)))
-    })?;
+    waits("it goes", 1, &|_| (0..count).for_each(delete))?;
     column.record("elements of policies", elements);
     column.record("peak memory, MiB", host.peak_mib()?);
     sleep(minute);
