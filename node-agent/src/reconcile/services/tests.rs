@@ -17,6 +17,7 @@ use tweed_planner::services::Step;
 use super::*;
 use crate::config;
 use crate::index::Input;
+use crate::serve::services::sync::Heard;
 use crate::state::State;
 
 fn reconciler() -> ServiceReconciler {
@@ -231,10 +232,16 @@ fn services_that_wait_for_their_turn_call_for_another_plan() {
         (node.index).apply(&Collection::Services, Event::Apply(service));
         (node.index).apply(&Collection::EndpointSlices, Event::Apply(slice));
     }
-    for queued in [2, 1, 0] {
+    let heard = Heard::of(&Event::Apply(Service::default()));
+    let sync = &node.services.metrics.service_sync;
+    sync.heard::<Service>(heard, true, Instant::now());
+    for (queued, has_turn) in [(2, true), (2, false), (1, true), (1, false), (0, true)] {
         assert!(node.index.take_changed());
-        assert!(matches!(node.plan(), Step::Delta(_)));
+        assert_eq!(matches!(node.plan(), Step::Delta(_)), has_turn);
         assert_eq!(node.index.planner.queued(), queued);
+        // What had its turn is late if it is not written, whatever waits.
+        assert_eq!(node.is_healthy_later(), queued < 2 || !has_turn);
+        node.services.came_in_force(&node.index);
     }
     assert!(!node.index.take_changed());
 }
