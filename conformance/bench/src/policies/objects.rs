@@ -108,14 +108,14 @@ pub fn bits(tenant: &str, number: u32) -> Value {
 }
 
 /// Policy `number` of a tenant, one of its states: each rule lets another half of its pods in,
-/// on a port of its own.
+/// on a port of its own that has no other beside it, as far as there are as many.
 pub fn by_bits(tenant: &str, number: usize, rules: usize, state: usize) -> Value {
     let rule = |rule: usize| {
         let at = number * rules + rule;
         let (label, value) = (format!("b{}", at % BITS), (at / BITS + state) % 2);
         json!({
             "from": [{ "podSelector": { "matchLabels": { label: value.to_string() } } }],
-            "ports": [{ "protocol": "TCP", "port": 1 + at }],
+            "ports": [{ "protocol": "TCP", "port": 1 + 2 * at % 65_535 }],
         })
     };
     let rules: Vec<Value> = (0..rules).map(rule).collect();
