@@ -117,9 +117,9 @@ impl Numbers {
 }
 
 /// Maximum number of elements that come and go with one change under numbers that go on to
-/// other values. All of them are written in one transaction, where those of new numbers can be
-/// written in parts.
-pub const MAX_IN_PLACE: usize = 5_000;
+/// other values. All of them are written in one transaction, as large as a part is in which those
+/// of new numbers can be written.
+pub const MAX_IN_PLACE: usize = 20_000;
 
 /// Values that are in use, each under a number, with how often.
 #[derive(Debug)]

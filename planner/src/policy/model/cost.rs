@@ -30,9 +30,9 @@ use crate::addresses::FAMILIES;
 
 /// The cost of a different list with selectors, beside that of each selector in it: pods of
 /// each kind can be in it.
-const OF_LIST: usize = 100;
+const OF_LIST: usize = 50;
 /// The cost of a selector of pods.
-const OF_SELECTOR: usize = 10;
+const OF_SELECTOR: usize = 5;
 
 /// The most that policies may cost.
 #[derive(Debug, Clone, Copy)]

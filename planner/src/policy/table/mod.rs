@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tweed_core::keyed::{self, Entry};
 
-use crate::numbers::{Interned, MAX_IN_PLACE, Number};
+use crate::numbers::{Interned, Number};
 use crate::policy::model::verdicts::{PortSet, Verdicts, VerdictsDelta};
 use crate::protocols::PROTOCOLS;
 use crate::tables::{Changing, put};
@@ -22,6 +22,10 @@ use desired::{Delta, Desired, FIRST_RANGE_PROFILE, PortRange, Ports};
 type Ranges = Vec<(u16, u16)>;
 
 const EVERY_PORT: [(u16, u16); 1] = [(0, u16::MAX)];
+
+/// As [`MAX_IN_PLACE`](crate::numbers::MAX_IN_PLACE), for ranges of ports: the kernel looks through
+/// all of them for each one that goes.
+const MAX_RANGES_IN_PLACE: usize = 5_000;
 
 /// What the kernel should hold of policies.
 #[derive(Debug)]
@@ -148,7 +152,7 @@ fn rename(ports: &mut Changing<'_, Ports>, range_profiles: &mut Interned<Ranges>
     let of_number: BTreeMap<Number, &Ranges> = { moves.iter() }
         .filter_map(|one| Some((one.was?, one.old.as_ref()?)))
         .collect();
-    let mut left = MAX_IN_PLACE;
+    let mut left = MAX_RANGES_IN_PLACE;
     let mut renamed = BTreeSet::new();
     for (number, new) in
         range_profiles.followers(moves.iter().map(|one| (one.was, one.new.as_ref())))
