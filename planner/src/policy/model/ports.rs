@@ -9,6 +9,12 @@ use crate::protocols::{PROTOCOLS, protocol_number};
 /// Ports of one protocol: ranges in ascending order that neither overlap nor touch.
 type Ranges = Vec<(u16, u16)>;
 
+/// Whether a range has so few ports that each is an element of its own: the kernel finds a range
+/// that goes by a look through all ranges, and a port at once.
+pub fn is_narrow(first: u16, last: u16) -> bool {
+    last - first < 8
+}
+
 /// A set of protocols and destination ports.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct PortSet {
@@ -172,11 +178,15 @@ impl RulePorts {
         }
     }
 
-    /// How many ranges of ports it has; everything counts as one.
+    /// How many elements it takes; everything counts as one.
     pub fn count(&self) -> usize {
+        let elements = |(_, first, last): (u8, u16, u16)| match is_narrow(first, last) {
+            true => usize::from(last - first) + 1,
+            false => 1,
+        };
         let fixed = match self.fixed.is_all() {
             true => 1,
-            false => self.fixed.ranges().count(),
+            false => self.fixed.ranges().map(elements).sum(),
         };
         fixed + self.named.len()
     }

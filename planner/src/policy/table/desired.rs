@@ -51,11 +51,11 @@ schema! {
     pub struct Ports {
         /// Profiles that allow every protocol and port.
         pub open: BTreeSet<Number>,
-        /// Profiles, protocols and ports that are allowed.
+        /// Profiles, protocols and ports that are allowed, ranges of few ports one by one.
         pub exact: BTreeSet<(Number, u8, u16)>,
         /// The range profiles of profiles and protocols.
         pub range_profiles: BTreeMap<(Number, u8), Number>,
-        /// Ranges that are allowed. Those of one number never overlap.
+        /// Ranges that are allowed and have more than a few ports. Those of one number never overlap.
         pub ranges: BTreeSet<PortRange>,
     }
 

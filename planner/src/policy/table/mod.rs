@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tweed_core::keyed::{self, Entry};
 
 use crate::numbers::{Interned, Number};
+use crate::policy::model::ports::is_narrow;
 use crate::policy::model::verdicts::{PortSet, Verdicts, VerdictsDelta};
 use crate::protocols::PROTOCOLS;
 use crate::tables::{Changing, put};
@@ -187,11 +188,12 @@ fn as_set(ranges: &Ranges) -> impl Iterator<Item = ((u16, u16), ())> {
     ranges.iter().map(|range| (*range, ()))
 }
 
-/// The single ports of a set, each with its protocol.
+/// The ports of a set that are elements of their own, each with its protocol.
 fn single(set: Option<&PortSet>) -> impl Iterator<Item = ((u8, u16), ())> {
     let ranges = set.into_iter().flat_map(PortSet::ranges);
-    let single = ranges.filter(|(_, first, last)| first == last);
-    single.map(|(protocol, port, _)| ((protocol, port), ()))
+    let narrow = ranges.filter(|(_, first, last)| is_narrow(*first, *last));
+    narrow
+        .flat_map(|(protocol, first, last)| (first..=last).map(move |port| ((protocol, port), ())))
 }
 
 fn put_ranges(
@@ -210,10 +212,10 @@ fn put_ranges(
     }
 }
 
-/// The ports of one protocol that are no single ones; none if the protocol needs no range
+/// The ranges of ports of one protocol that are elements as a whole; none if the protocol needs no range
 /// profile: without one it counts as one without ports.
 fn ranges(set: &PortSet, protocol: u8) -> Option<Ranges> {
-    let wide = |(of, first, last): &(u8, u16, u16)| *of == protocol && first < last;
+    let wide = |(of, first, last): &(u8, u16, u16)| *of == protocol && !is_narrow(*first, *last);
     let ranges = set.ranges().filter(wide);
     let ranges: Ranges = ranges.map(|(_, first, last)| (first, last)).collect();
     (set.others() || !ranges.is_empty()).then_some(ranges)
@@ -260,6 +262,18 @@ mod tests {
         assert_eq!(ports(1), EVERY_PORT, "ICMP");
         follow(&mut table, &[]);
         assert_eq!(table.desired, Desired::default());
+    }
+
+    #[test]
+    fn a_range_of_few_ports_is_one_element_for_each() {
+        let mut table = Table::default();
+        let set = PortSet::range(6, 80, 87).union(&PortSet::range(6, 90, 98));
+        follow(&mut table, &[(7, set)]);
+        let exact = table.desired.ports.exact.iter().map(|(.., port)| *port);
+        assert_eq!(exact.collect::<Vec<_>>(), [80, 81, 82, 83, 84, 85, 86, 87]);
+        let ranges = table.desired.ports.ranges.iter();
+        let ranges: Vec<_> = ranges.map(|range| (range.first, range.last)).collect();
+        assert_eq!(ranges, [(90, 98)]);
     }
 
     #[test]
