@@ -57,6 +57,8 @@ pub struct Class {
     rules: Vec<ClassRule>,
     /// Whether a NetworkPolicy selects the pod in this direction.
     isolated: bool,
+    /// How much there is in the policies of these rules.
+    pub weight: Weight,
     /// What decides where doubtful rules leave it open; none if no rule is doubtful.
     before: Option<Before>,
     /// The places of rules for everybody.
@@ -82,6 +84,17 @@ enum Bound {
     Least,
     /// Whatever allows most.
     Most,
+}
+
+/// How much rules say, from which follows what they can cost at most.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Weight {
+    /// Elements for everybody.
+    pub everybody: usize,
+    /// Elements for lists of peers.
+    pub listed: usize,
+    /// Rules with a list of peers.
+    pub lists: usize,
 }
 
 impl Class {

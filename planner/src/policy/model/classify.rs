@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::class::{Before, Class, ClassRule};
+use super::class::{Before, Class, ClassRule, Weight};
 use super::cost::Owner;
 use super::index::Index;
 use super::labels::Kind;
@@ -111,13 +111,20 @@ impl Model {
         let isolated = policies.iter().any(is_of_network);
         let refused = [Owner::Namespace(kind.namespace.to_string()), Owner::Cluster]
             .map(|owner| self.costs.is_refused(&owner));
-        let mut rules = Vec::new();
+        let (mut rules, mut weight) = (Vec::new(), Weight::default());
         for policy @ (_, one) in policies {
             if refused[usize::from(!is_of_network(&policy))] {
                 rules.extend(one.refused(direction));
                 continue;
             }
             for (rule, peers) in one.rules_with_peers(direction) {
+                match peers {
+                    None => weight.everybody += rule.ports.count(),
+                    Some(_) => {
+                        weight.listed += rule.ports.count();
+                        weight.lists += 1;
+                    }
+                }
                 let known = class_rule(direction, kind, one.rules.tier, rule, peers);
                 let is_unlisted = peers.is_some_and(|peers| self.unlisted.contains_key(&peers));
                 let by_labels = |atoms: &[Atom]| atoms.iter().any(Atom::is_by_labels);
@@ -132,7 +139,9 @@ impl Model {
                 rules.extend(others);
             }
         }
-        Some(Class::new(rules, isolated, before))
+        let mut class = Class::new(rules, isolated, before);
+        class.weight = weight;
+        Some(class)
     }
 }
 

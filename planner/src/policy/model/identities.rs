@@ -100,6 +100,11 @@ impl Identities {
         self.all.len()
     }
 
+    /// How many identities the list of peers has that has most.
+    pub fn most_in_a_list(&self) -> usize {
+        self.having.values().copied().max().unwrap_or_default()
+    }
+
     /// How many identities are in each of these lists of peers, together.
     pub fn having(&self, lists: impl IntoIterator<Item = Number>) -> usize {
         let each = lists.into_iter().filter_map(|list| self.having.get(&list));

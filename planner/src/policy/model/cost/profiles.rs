@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Owner, refused};
 use crate::policy::model::Model;
-use crate::policy::model::class::Class;
+use crate::policy::model::class::{Class, Weight};
 use crate::policy::model::index::Index;
 use crate::policy::model::local::{Local, PolicyKey};
 use crate::policy::model::verdicts::{DIRECTIONS, Direction, Number, Verdicts};
@@ -29,6 +29,11 @@ impl Model {
     /// Finds anew who is refused for the profiles of local pods, with the identities of now,
     /// and gives these pods other rules.
     pub(in crate::policy::model) fn limit_profiles(&mut self, index: &Index, verdicts: &Verdicts) {
+        let max = self.costs.max;
+        let is_any_refused = !self.costs.refused_for_profiles.is_empty();
+        if !is_any_refused && self.profiles_at_most() <= max.own.min(max.joint) {
+            return;
+        }
         let mut costs: BTreeMap<Owner, usize> = BTreeMap::new();
         for group in self.groups() {
             for owner in [Owner::Cluster, Owner::Namespace(group.namespace.to_owned())] {
@@ -62,6 +67,30 @@ impl Model {
         }
         self.classify(index, verdicts);
         self.collect_problems(index);
+    }
+
+    /// What lists and profiles of all owners cost at most together, as a look at each pod shows:
+    /// mostly that is little, and nobody is refused.
+    fn profiles_at_most(&self) -> usize {
+        let most = self.identities.most_in_a_list();
+        let classes = self.locals.values().flat_map(|local| {
+            DIRECTIONS
+                .into_iter()
+                .filter_map(|direction| local.classes.get(direction).as_ref())
+        });
+        let profiles = classes.fold(0, |sum: usize, class| {
+            let Weight {
+                everybody,
+                listed,
+                lists,
+            } = class.weight;
+            let identities = lists.saturating_mul(most).min(self.identities.len());
+            sum.saturating_add(listed.saturating_mul(most))
+                .saturating_add(everybody.saturating_mul(identities + 1))
+                .saturating_add(identities)
+        });
+        let lists = self.costs.lists.values();
+        lists.fold(profiles, |sum, cost| sum.saturating_add(*cost))
     }
 
     /// Local pods by the policies that apply to them.
