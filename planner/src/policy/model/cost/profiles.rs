@@ -1,13 +1,12 @@
 //! What the profiles of the pods here cost.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
 
 use super::{Owner, refused};
 use crate::policy::model::Model;
-use crate::policy::model::class::{Class, Weight};
+use crate::policy::model::class::Weight;
 use crate::policy::model::index::Index;
-use crate::policy::model::local::{Local, PolicyKey};
+use crate::policy::model::local::PolicyKey;
 use crate::policy::model::verdicts::{DIRECTIONS, Direction, Number, Verdicts};
 
 /// What policies of one owner say in one direction, as numbers of ranges of ports.
@@ -15,14 +14,6 @@ use crate::policy::model::verdicts::{DIRECTIONS, Direction, Number, Verdicts};
 struct Ranges {
     everybody: usize,
     lists: HashMap<Number, usize>,
-}
-
-/// Local pods to which the same policies apply.
-#[derive(Debug)]
-struct Group<'a> {
-    namespace: &'a str,
-    applied: &'a BTreeSet<PolicyKey>,
-    addresses: usize,
 }
 
 impl Model {
@@ -35,9 +26,9 @@ impl Model {
             return;
         }
         let mut costs: BTreeMap<Owner, usize> = BTreeMap::new();
-        for group in self.groups() {
-            for owner in [Owner::Cluster, Owner::Namespace(group.namespace.to_owned())] {
-                let cost = self.cost_of_profiles(&group, &owner);
+        for ((namespace, applied), addresses) in self.groups() {
+            for owner in [Owner::Cluster, Owner::Namespace(namespace.to_owned())] {
+                let cost = self.cost_of_profiles(applied, addresses, &owner);
                 if cost > 0 {
                     let sum = costs.entry(owner).or_default();
                     *sum = sum.saturating_add(cost);
@@ -93,32 +84,29 @@ impl Model {
         lists.fold(profiles, |sum, cost| sum.saturating_add(*cost))
     }
 
-    /// Local pods by the policies that apply to them.
-    fn groups(&self) -> Vec<Group<'_>> {
-        let mut places: HashMap<_, usize> = HashMap::new();
-        let mut groups: Vec<Group<'_>> = Vec::new();
+    /// How many local addresses have pods of a namespace to which the same policies apply.
+    fn groups(&self) -> HashMap<(&str, &BTreeSet<PolicyKey>), usize> {
+        let mut groups = HashMap::new();
         for local in self.locals.values() {
-            let (Some(kind), false) = (local.subject(), local.applied.is_empty()) else {
-                continue;
-            };
-            let at = *places.entry(same_policies(local)).or_insert(groups.len());
-            match groups.get_mut(at) {
-                Some(group) => group.addresses += 1,
-                None => groups.push(Group {
-                    namespace: &kind.namespace,
-                    applied: &local.applied,
-                    addresses: 1,
-                }),
+            if let Some(kind) = local.subject() {
+                let group = (&*kind.namespace, &local.applied);
+                *groups.entry(group).or_default() += 1;
             }
         }
         groups
     }
 
-    /// The ranges of ports in all profiles of a group for an owner's policies, and the pairs of
-    /// its addresses and identities in their lists.
-    fn cost_of_profiles(&self, group: &Group<'_>, owner: &Owner) -> usize {
+    /// The ranges of ports in all profiles for an owner's policies of those that apply to pods
+    /// with so many addresses, and the pairs of these and identities in their lists.
+    fn cost_of_profiles(
+        &self,
+        applied: &BTreeSet<PolicyKey>,
+        addresses: usize,
+        owner: &Owner,
+    ) -> usize {
         let each = DIRECTIONS.map(|direction| {
-            let ranges = self.ranges(group, owner, direction);
+            let own = applied.iter().filter(|key| owner.owns(key));
+            let ranges = self.ranges(own, direction);
             let pairs = self.identities.having(ranges.lists.keys().copied());
             let pairs = pairs.min(self.identities.len());
             let sum = self.ranges_at_most(&ranges, pairs);
@@ -127,14 +115,18 @@ impl Model {
             } else {
                 sum
             };
-            sum.saturating_add(pairs.saturating_mul(group.addresses))
+            sum.saturating_add(pairs.saturating_mul(addresses))
         });
         each.into_iter().fold(0, usize::saturating_add)
     }
 
-    fn ranges(&self, group: &Group<'_>, owner: &Owner, direction: Direction) -> Ranges {
+    fn ranges<'a>(
+        &self,
+        policies: impl Iterator<Item = &'a PolicyKey>,
+        direction: Direction,
+    ) -> Ranges {
         let mut ranges = Ranges::default();
-        for key in group.applied.iter().filter(|key| owner.owns(key)) {
+        for key in policies {
             let Some(one) = self.in_force.get(key) else {
                 continue;
             };
@@ -187,18 +179,5 @@ impl Model {
             known.insert(lists);
         }
         sum
-    }
-}
-
-/// What is equal for pods to which the same policies apply: mostly they share their rules, which
-/// says so without a comparison of thousands of names.
-fn same_policies(local: &Local) -> (Option<[*const Class; 2]>, Option<&BTreeSet<PolicyKey>>) {
-    let classes = DIRECTIONS.map(|direction| local.classes.get(direction).as_ref());
-    let are_shared = { classes.iter().flatten() }.all(|class| class.before().is_none());
-    let rules = classes.map(|class| class.map_or(std::ptr::null(), Arc::as_ptr));
-    if are_shared {
-        (Some(rules), None)
-    } else {
-        (None, Some(&local.applied))
     }
 }
