@@ -300,6 +300,28 @@ fn what_selectors_multiply_is_limited_like_networks() {
     assert!(world.planner.problems().is_empty());
 }
 
+/// All rules of a policy are for other pods: thousands of elements, in profiles that stay.
+#[test]
+fn an_edit_of_all_rules_of_a_policy_keeps_the_numbers_of_profiles() {
+    let mut world = two_namespaces();
+    pods_by_bits(&mut world, 64);
+    for policy in 0..3 {
+        apply(&mut world, by_bits(&format!("bits-{policy}"), policy, 100));
+    }
+    let mut edited = by_bits("bits-0", 0, 100);
+    for at in 0..88 {
+        edited.ingress[at].peers = edited.ingress[at + 12].peers.clone();
+    }
+    let event = Event::Apply(edited);
+    world.planner.apply_network_policies(event);
+    let Step::Delta(delta) = world.planner.plan() else {
+        panic!("no delta");
+    };
+    let (exact, profiles) = (delta.ports.exact, delta.verdicts.profiles);
+    assert!(exact.removed.len() + exact.added.len() > 5_000);
+    assert!(profiles.removed.keys().eq(profiles.added.keys()));
+}
+
 /// Two namespaces that each stay within their limit.
 #[test]
 fn the_most_costly_namespace_bears_what_all_cost_together() {
