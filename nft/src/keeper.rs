@@ -80,8 +80,6 @@ pub struct Keeper {
     is_gone: bool,
     /// How often the table was replaced.
     replacements: u64,
-    /// What is loaded together with the next replacement, in the same transaction.
-    load_with: String,
 }
 
 impl Keeper {
@@ -96,7 +94,6 @@ impl Keeper {
             provided: Known::Nothing,
             is_gone: false,
             replacements: 0,
-            load_with: String::new(),
         }
     }
 
@@ -174,24 +171,6 @@ impl Keeper {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Has this text loaded together with the next replacement of the table, in the same
-    /// transaction.
-    pub(super) fn load_with(&mut self, text: String) {
-        self.load_with = text;
-    }
-
-    /// An own transaction, in which nobody else has changed anything, has made the table that
-    /// of another skeleton: what is known of it stays known.
-    pub(super) fn adopt(&mut self, nft: &mut Connection, skeleton: &Skeleton) -> Result<(), Error> {
-        let provided = self.provided;
-        if let Some(seen) = self.observe(nft, skeleton)? {
-            self.learn(skeleton, &seen)?;
-            self.contents = Some(seen.contents);
-            self.provided = provided;
-        }
-        Ok(())
     }
 
     /// Deletes the table, if there is one.

@@ -23,7 +23,6 @@ mod codec;
 mod connection;
 pub mod element;
 mod error;
-mod joint;
 pub mod keeper;
 mod loader;
 mod observe;
@@ -44,6 +43,5 @@ mod words;
 
 pub use connection::Connection;
 pub use error::Error;
-pub use joint::{Joint, switch};
 pub use keeper::Outcome;
 pub use tables::{POLICY_TABLE, SERVICES_TABLE, TABLE, TABLES, Table, present, remove};

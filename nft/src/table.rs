@@ -128,22 +128,6 @@ impl Skeleton {
         skeleton
     }
 
-    /// The same without the chains that packets enter by themselves, so that no packet sees
-    /// the table.
-    pub(super) fn without_hooks(&self, format: u32) -> Self {
-        let mut chains = self.chains.clone();
-        chains.retain(|chain| chain.hook.is_none());
-        let (sets, counters) = (self.sets.clone(), self.counters.clone());
-        Self::new(self.table, format, sets, counters, chains)
-    }
-
-    /// What `nft -f` reads to add the chains that [`Self::without_hooks`] leaves out.
-    pub(super) fn hooks(&self) -> String {
-        let hooked = self.chains.iter().filter(|chain| chain.hook.is_some());
-        let chains: String = hooked.map(Chain::text).collect();
-        format!("table {} {{{chains}}}\n", self.table)
-    }
-
     /// What `nft -f` reads: the table with these elements in place of whatever
     /// table of that name there is, in one transaction. The first line makes
     /// the second one work where there is no table.

@@ -202,10 +202,7 @@ impl Keeper {
     /// Loads the script. If it is refused, the sets are as they were, and what is known of
     /// them stays known. Otherwise it counts as a replacement, whatever became of it.
     fn load(&mut self, nft: &mut Connection, script: &str) -> Result<(), Error> {
-        let loaded = nft.load(self.table, &format!("{}{script}", self.load_with));
-        if loaded.is_ok() {
-            self.load_with.clear();
-        }
+        let loaded = nft.load(self.table, script);
         // A program that was killed may have loaded it all the same.
         let is_refused = matches!(loaded, Err(Error::NftRefused { .. }));
         if !is_refused || self.is_touched(nft)? {

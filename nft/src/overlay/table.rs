@@ -33,20 +33,6 @@ impl OverlayTable {
     }
 }
 
-impl OverlayTable {
-    /// [`Table::reconcile`] of a table that has other rules; `with` is loaded in the same
-    /// transaction.
-    pub(crate) fn replace_with(
-        &mut self,
-        nft: &mut Connection,
-        desired: &Ruleset,
-        with: String,
-    ) -> Result<Outcome, Error> {
-        self.keeper.load_with(with);
-        self.reconcile(nft, desired, true)
-    }
-}
-
 impl Table for OverlayTable {
     type Desired = Ruleset;
     type Delta = RulesetDelta;

@@ -19,16 +19,15 @@ use tweed_planner::policy::desired::{Delta, Desired};
 use super::generation::{self, ENTRY, Generation};
 use super::marks::Marks;
 use super::steps::Steps;
-use super::{Dropped, FORMAT, declarations, rules, skeleton};
+use super::{Dropped, declarations, rules, skeleton};
 use crate::connection::Connection;
 use crate::element::{Change, Contents};
 use crate::error::Error;
 use crate::keeper::{Keeper, Outcome};
-use crate::observe;
 use crate::provider::Provider;
 use crate::schema;
 use crate::table::Skeleton;
-use crate::tables::{POLICY_TABLE, TABLE, Table, chunks};
+use crate::tables::{POLICY_TABLE, Table, chunks};
 
 /// The file in the run folder that remembers how the kernel shows the whole table.
 const BASELINE: &str = "nft-skeleton-policy";
@@ -46,8 +45,6 @@ pub struct PolicyTable {
     /// Which generations entries of conntrack may carry. After a restart it is not known
     /// which have been used.
     marks: Marks,
-    /// Whether packets see the table: not while that of an earlier version is in force.
-    is_hooked: bool,
     /// How often the table had been replaced when a generation last came in force. What
     /// others had put into the table before it was replaced since then may have let flows
     /// pass, which have to be judged once more.
@@ -65,43 +62,8 @@ impl PolicyTable {
             generation: None,
             lost: None,
             marks: Marks::default(),
-            is_hooked: true,
             judged_at: 0,
         }
-    }
-
-    /// The rules of policies in `inet tweed`, of an earlier version, are in force: makes a
-    /// table that no packet sees until [`Self::hooked`]. The generation in force is read, and
-    /// flows are judged once more under the next one.
-    ///
-    /// # Errors
-    /// The kernel cannot be asked.
-    pub(crate) fn take_over(&mut self, nft: &mut Connection) -> Result<(), Error> {
-        self.is_hooked = false;
-        let own = self.keeper.elements(nft, &generation::entry())?;
-        if own.as_ref().and_then(Generation::read).is_none() {
-            let seen = observe::elements(&mut nft.socket, TABLE, &generation::entry())?;
-            self.generation = seen.as_ref().and_then(Generation::read);
-            if let Some(seen) = self.generation {
-                self.marks.came_in_force(seen);
-            }
-        }
-        Ok(())
-    }
-
-    /// What has packets see the table.
-    pub(crate) fn hooks(&mut self, nft: &mut Connection) -> Result<String, Error> {
-        self.keeper.is_touched(nft)?;
-        Ok(skeleton(self.log).hooks())
-    }
-
-    /// That was loaded, and nobody else has changed anything if `alone`.
-    pub(crate) fn hooked(&mut self, nft: &mut Connection, alone: bool) -> Result<(), Error> {
-        self.is_hooked = true;
-        if alone {
-            self.keeper.adopt(nft, &skeleton(self.log))?;
-        }
-        Ok(())
     }
 
     /// How many packets policies have dropped since the table was made; none while there is
@@ -307,10 +269,7 @@ impl Table for PolicyTable {
         if !desired.verdicts.active {
             return self.remove(nft);
         }
-        let mut skeleton = skeleton(self.log);
-        if !self.is_hooked {
-            skeleton = skeleton.without_hooks(FORMAT);
-        }
+        let skeleton = skeleton(self.log);
         let entry = self.read_generation(nft)?;
         // Elements that are not in force yet are written in parts.
         let is_in_force = self.generation.is_some();

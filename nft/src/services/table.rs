@@ -26,18 +26,16 @@ use tweed_planner::services::desired::{Delta, Desired};
 
 use super::sets::{ALLOWED, ENDPOINTS, LIMITS, LOCAL_CIDRS, OPEN_TO_NODE, PARTS, TIMEOUTS};
 use super::{
-    FORMAT, Refused, clients, declarations, is_other, known_numbers, leads, rules, skeleton,
-    timeouts,
+    Refused, clients, declarations, is_other, known_numbers, leads, rules, skeleton, timeouts,
 };
 use crate::connection::Connection;
 use crate::element::{Change, Data, Element, Elements, ElementsDelta, Key};
 use crate::error::Error;
 use crate::keeper::{Keeper, Outcome};
-use crate::observe;
 use crate::provider::Provider;
 use crate::schema;
 use crate::table::Skeleton;
-use crate::tables::{SERVICES_TABLE, TABLE, Table, chunks, has_set, in_steps};
+use crate::tables::{SERVICES_TABLE, Table, chunks, has_set, in_steps};
 use crate::value::Value;
 use crate::words::FAMILIES;
 
@@ -53,8 +51,6 @@ pub struct ServicesTable {
     /// The timeouts of affinity beside the default that were last desired; none if that is not
     /// known.
     timeouts: Option<BTreeSet<u32>>,
-    /// The table that is in force: that of an earlier version, until packets see the own one.
-    in_force: TableKey<'static>,
 }
 
 impl ServicesTable {
@@ -65,39 +61,7 @@ impl ServicesTable {
             keeper: Keeper::new(SERVICES_TABLE, &run_dir.join(BASELINE)),
             own_numbers: false,
             timeouts: None,
-            in_force: SERVICES_TABLE,
         }
-    }
-
-    /// The rules of Services in `inet tweed`, of an earlier version, are in force: makes a
-    /// table that no packet sees until [`Self::hooked`].
-    pub(crate) fn take_over(&mut self) {
-        self.in_force = TABLE;
-    }
-
-    /// What has packets see the table. The clients that the earlier one remembers are copied.
-    pub(crate) fn hooks(&mut self, nft: &mut Connection) -> Result<String, Error> {
-        for family in FAMILIES {
-            let clients = clients::declaration(family).name;
-            clients::copy(nft, &clients, TABLE, SERVICES_TABLE)?;
-        }
-        self.keeper.is_touched(nft)?;
-        Ok(self.skeleton().hooks())
-    }
-
-    /// That was loaded, and nobody else has changed anything if `alone`.
-    pub(crate) fn hooked(&mut self, nft: &mut Connection, alone: bool) -> Result<(), Error> {
-        self.in_force = SERVICES_TABLE;
-        if alone {
-            let skeleton = self.skeleton();
-            self.keeper.adopt(nft, &skeleton)?;
-        }
-        Ok(())
-    }
-
-    /// The table with the timeouts of affinity that were last desired.
-    fn skeleton(&self) -> Skeleton {
-        skeleton(&self.timeouts.clone().unwrap_or_default())
     }
 
     /// How many packets the rules of Services have dropped since the table was made; none
@@ -121,7 +85,7 @@ impl ServicesTable {
     /// # Errors
     /// The kernel cannot be asked.
     pub fn is_there(&self, nft: &mut Connection) -> Result<bool, Error> {
-        has_set(nft, self.in_force, &PARTS.of(None).name())
+        has_set(nft, SERVICES_TABLE, &PARTS.of(None).name())
     }
 
     /// Whether the kernel's table has a pod CIDR of this node, and so was made with a
@@ -132,10 +96,8 @@ impl ServicesTable {
     pub fn has_local_cidrs(&self, nft: &mut Connection) -> Result<bool, Error> {
         for family in FAMILIES {
             let set = LOCAL_CIDRS.of(family).declaration();
-            let elements =
-                |nft: &mut Connection| observe::elements(&mut nft.socket, self.in_force, &set);
-            let is_there = has_set(nft, self.in_force, &set.name)?;
-            if is_there && elements(nft)? != Some(Elements::default()) {
+            let is_there = has_set(nft, SERVICES_TABLE, &set.name)?;
+            if is_there && self.keeper.elements(nft, &set)? != Some(Elements::default()) {
                 return Ok(true);
             }
         }
@@ -150,8 +112,7 @@ impl ServicesTable {
     /// The kernel cannot be asked.
     pub fn known_numbers(&mut self, nft: &mut Connection) -> Result<KnownNumbers, Error> {
         let known = if self.is_there(nft)? {
-            let table = self.in_force;
-            known_numbers::read(|set| Ok(observe::elements(&mut nft.socket, table, set)?))?
+            known_numbers::read(|set| self.keeper.elements(nft, set))?
         } else {
             KnownNumbers::default()
         };
@@ -240,10 +201,7 @@ impl Table for ServicesTable {
         if is_there {
             chains.extend(self.used_timeouts(nft)?);
         }
-        let mut skeleton = skeleton(&chains);
-        if self.in_force != SERVICES_TABLE {
-            skeleton = skeleton.without_hooks(FORMAT);
-        }
+        let skeleton = skeleton(&chains);
         // Elements that are not in force yet are written in parts.
         let provider = is_there.then_some(desired as &dyn Provider);
         let leads = leads::contents();

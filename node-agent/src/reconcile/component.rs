@@ -87,9 +87,8 @@ pub trait Component {
         look: bool,
     ) -> Option<Problem>;
 
-    /// The plan is not in force: the table could not be made so if it `failed`, or packets do
-    /// not see it yet.
-    fn waits(&mut self, _facts: &mut Facts<'_>, _failed: bool) {}
+    /// The table could not be made as planned.
+    fn failed(&mut self, _facts: &mut Facts<'_>) {}
 
     /// Asks the table what its rules have counted.
     fn count(&mut self, tables: &mut Tables);
@@ -161,9 +160,7 @@ pub fn reconcile<C: Component>(
     let table = (facts.tables).write::<C::Table>(&planned, C::desired(index), resync);
     if table.failed() {
         component.progress_mut().failed();
-        component.waits(facts, true);
-    } else if facts.tables.is_joint() {
-        component.waits(facts, false);
+        component.failed(facts);
     } else {
         let look = resync || !table.written.is_empty();
         outcome

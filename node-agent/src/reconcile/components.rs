@@ -125,12 +125,7 @@ impl Reconcilers {
     /// meets an isolated address whatever the order, so policies need no turn before the
     /// pods' routes.
     pub(super) fn reconcile_tables(&mut self, due: Due) -> Outcome {
-        let mut outcome = Outcome::default();
-        // The table of an earlier version is replaced once all others are ready.
-        let was_joint = self.tables.is_joint();
-        if !was_joint {
-            outcome.merge(self.reconcile_overlay(due));
-        }
+        let mut outcome = self.reconcile_overlay(due);
         let state = Arc::clone(&self.state);
         let (policy, services, mut facts) = self.components(&state);
         let reported = [
@@ -138,12 +133,6 @@ impl Reconcilers {
             reconcile(services, &state, &mut facts, due, &mut outcome),
         ];
         self.sources_reported &= reported == [true, true];
-        if was_joint {
-            outcome.merge(self.reconcile_overlay(due));
-            // What the others have planned is in force with the next pass.
-            let is_switched = !self.tables.is_joint();
-            outcome.retry.poll_by = is_switched.then(Instant::now).or(outcome.retry.poll_by);
-        }
         let (policies, services) = (state.policy(), state.services());
         let of_policies = policies.iter().flat_map(|index| index.absent());
         let of_services = services.iter().flat_map(|index| index.absent());

@@ -220,7 +220,7 @@ impl ServiceReconciler {
     }
 
     /// The table could not be made as planned.
-    fn failed(&mut self) {
+    fn not_written(&mut self) {
         let now = Instant::now();
         self.metrics.service_sync.failed(now);
         self.round.get_or_insert(Round {
@@ -332,13 +332,9 @@ impl Component for ServiceReconciler {
         None
     }
 
-    fn waits(&mut self, facts: &mut Facts<'_>, failed: bool) {
-        if failed {
-            self.failed();
-            self.observe(facts.tables);
-        } else {
-            self.metrics.service_sync.waits(Instant::now());
-        }
+    fn failed(&mut self, facts: &mut Facts<'_>) {
+        self.not_written();
+        self.observe(facts.tables);
     }
 
     fn count(&mut self, tables: &mut Tables) {

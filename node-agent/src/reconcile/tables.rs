@@ -18,11 +18,9 @@ use tweed_netlink::nf::Membership;
 use tweed_nft::overlay::OverlayTable;
 use tweed_nft::policy::{Dropped, PolicyTable};
 use tweed_nft::services::{Refused, ServicesTable};
-use tweed_nft::{Connection, Error, Joint, Table};
+use tweed_nft::{Connection, Error, Table};
 use tweed_planner::overlay::desired::{Ruleset, RulesetDelta};
 use tweed_planner::overlay::{Network, OverlayPlanner};
-use tweed_planner::policy::Desired as PolicyDesired;
-use tweed_planner::services::desired::Desired as ServicesDesired;
 
 use super::outcome::{ObjectKind, Outcome};
 use crate::config::Config;
@@ -58,8 +56,6 @@ pub struct Opened {
     overlay: OverlayTable,
     policy: Kept<PolicyTable>,
     services: Kept<ServicesTable>,
-    /// The table of a version that had all components in one, while it is in force.
-    joint: Option<Joint>,
 }
 
 /// A table of a component besides the overlay's.
@@ -67,8 +63,6 @@ pub struct Kept<T> {
     table: T,
     /// Whether this run has looked at it, so that it matters what others do to it.
     is_followed: bool,
-    /// Whether this run has written it or found that there is to be none; none before that.
-    ready: Option<bool>,
 }
 
 impl<T> Kept<T> {
@@ -76,7 +70,6 @@ impl<T> Kept<T> {
         Self {
             table,
             is_followed: false,
-            ready: None,
         }
     }
 }
@@ -96,9 +89,6 @@ pub trait Managed: Table + Sized {
 
     /// It, among all tables, and the connection.
     fn of(opened: &mut Opened) -> (&mut Connection, &mut Kept<Self>);
-
-    /// Whether there is to be a table.
-    fn is_wanted(desired: &Self::Desired) -> bool;
 }
 
 impl Managed for PolicyTable {
@@ -109,10 +99,6 @@ impl Managed for PolicyTable {
     fn of(opened: &mut Opened) -> (&mut Connection, &mut Kept<Self>) {
         (&mut opened.nft, &mut opened.policy)
     }
-
-    fn is_wanted(desired: &PolicyDesired) -> bool {
-        desired.verdicts.active
-    }
 }
 
 impl Managed for ServicesTable {
@@ -122,10 +108,6 @@ impl Managed for ServicesTable {
 
     fn of(opened: &mut Opened) -> (&mut Connection, &mut Kept<Self>) {
         (&mut opened.nft, &mut opened.services)
-    }
-
-    fn is_wanted(_: &ServicesDesired) -> bool {
-        true
     }
 }
 
@@ -146,16 +128,12 @@ impl Tables {
             Some(opened) => Ok(opened),
             empty => {
                 let run_dir = &self.config.run_dir;
-                let mut nft = Connection::open(run_dir, &self.config.nft)?;
-                let mut policy = PolicyTable::new(run_dir, self.config.policy_log);
-                let mut services = ServicesTable::new(run_dir);
-                let joint = Joint::find(&mut nft, &mut policy, &mut services)?;
+                let nft = Connection::open(run_dir, &self.config.nft)?;
                 Ok(empty.insert(Opened {
                     nft: nft.stopped_by(self.stop.clone()),
                     overlay: OverlayTable::new(run_dir),
-                    policy: Kept::new(policy),
-                    services: Kept::new(services),
-                    joint,
+                    policy: Kept::new(PolicyTable::new(run_dir, self.config.policy_log)),
+                    services: Kept::new(ServicesTable::new(run_dir)),
                 }))
             }
         }
@@ -191,12 +169,6 @@ impl Tables {
         self.opened.is_some()
     }
 
-    /// Whether the table of an earlier version is still in force, and so no plan.
-    pub fn is_joint(&self) -> bool {
-        let opened = self.opened.as_ref();
-        opened.is_some_and(|opened| opened.joint.is_some())
-    }
-
     /// How many packets policies have dropped since their table was made, where that is
     /// known.
     pub fn dropped(&mut self) -> Option<Dropped> {
@@ -214,10 +186,9 @@ impl Tables {
     /// Whether the kernel has rules of policies, be it from an earlier run. If it cannot
     /// be asked, it is taken for one that has.
     pub fn has_policies(&mut self) -> bool {
-        let asked = self.open().and_then(|opened| {
-            let is_joint = opened.joint.is_some_and(|joint| joint.policy);
-            Ok(is_joint || opened.policy.table.dropped(&mut opened.nft)?.is_some())
-        });
+        let asked = self
+            .open()
+            .and_then(|opened| Ok(opened.policy.table.dropped(&mut opened.nft)?.is_some()));
         asked.unwrap_or(true)
     }
 
@@ -256,17 +227,14 @@ impl Tables {
             pod_links: pod_links.clone(),
             ..network.desired.ruleset.clone()
         };
-        let wrote = self.open().and_then(|opened| match opened.joint {
-            Some(joint) => opened.switch(joint, &desired()),
-            None => {
-                let (nft, table) = (&mut opened.nft, &mut opened.overlay);
-                write(nft, table, &planned, desired, resync).map(Some)
-            }
+        let wrote = self.open().and_then(|opened| {
+            let (nft, table) = (&mut opened.nft, &mut opened.overlay);
+            write(nft, table, &planned, desired, resync)
         });
-        if matches!(wrote, Ok(Some(_))) {
+        if wrote.is_ok() {
             self.written = Some((planner.version(), pod_links.clone()));
         }
-        outcome::<OverlayTable>(wrote.map(Option::unwrap_or_default), None)
+        outcome::<OverlayTable>(wrote, None)
     }
 
     /// Makes the table of a component as planned.
@@ -279,9 +247,7 @@ impl Tables {
         let wrote = self.open().and_then(|opened| {
             let (nft, kept) = T::of(opened);
             kept.is_followed = true;
-            let repaired = write(nft, &mut kept.table, planned, || desired, resync)?;
-            kept.ready = Some(T::is_wanted(desired));
-            Ok(repaired)
+            write(nft, &mut kept.table, planned, || desired, resync)
         });
         outcome::<T>(wrote, Some(T::REFUSED))
     }
@@ -305,9 +271,6 @@ impl Tables {
     /// its sets hold, while it is not known what they should hold. With `resync` it is read
     /// even if no change of it is known.
     pub fn restore<T: Managed>(&mut self, resync: bool) -> Outcome {
-        if self.is_joint() {
-            return Outcome::default();
-        }
         let restored = self.open().and_then(|opened| {
             let (nft, kept) = T::of(opened);
             let is_first = !mem::replace(&mut kept.is_followed, true);
@@ -325,30 +288,9 @@ impl Tables {
             let (nft, kept) = T::of(opened);
             kept.is_followed = true;
             kept.table.remove(nft)?;
-            kept.ready = Some(false);
             Ok(0)
         });
         outcome::<T>(removed, None)
-    }
-}
-
-impl Opened {
-    /// Puts the tables of all components in the place of the joint one, if they are ready.
-    /// None if they are not.
-    fn switch(&mut self, joint: Joint, ruleset: &Ruleset) -> Result<Option<usize>, Error> {
-        let (policy, services) = (self.policy.ready, self.services.ready);
-        let (Some(policy), Some(services)) = (
-            policy.or((!joint.policy).then_some(false)),
-            services.or((!joint.services).then_some(false)),
-        ) else {
-            return Ok(None);
-        };
-        let policy = (policy && joint.policy).then_some(&mut self.policy.table);
-        let services = (services && joint.services).then_some(&mut self.services.table);
-        tweed_nft::switch(&mut self.nft, &mut self.overlay, ruleset, policy, services)?;
-        self.joint = None;
-        tracing::info!("the table of an earlier version was replaced by one for each component");
-        Ok(Some(0))
     }
 }
 

@@ -8,7 +8,6 @@ mod places;
 mod pod_ranges;
 
 use std::net::TcpListener;
-use std::time::Duration;
 
 use tweed_agent::agent::Ending;
 use tweed_core::problem::Problem;
@@ -273,56 +272,6 @@ fn the_rules_of_another_version_serve_until_services_are_known() {
     scene.apply(&[cidrs(), service(), endpoints(&[7])]);
     agent.ready();
     assert!(has_own_rules());
-    assert!(scene.connects(CLUSTER_IP));
-    assert!(!scene.c.accept_all().is_empty(), "it is the endpoint");
-}
-
-/// Puts the rules of Services into `inet tweed`, as commits before 2026-11-29 had them.
-fn left_in_the_joint_table(scene: &Scene) {
-    let agent = scene.start();
-    scene.eventually_connects(true);
-    agent.stop();
-    let listing = table();
-    let (sets, rules) = listing.split_at(listing.find("\tset service_").unwrap());
-    assert!(sets.contains("set local_cidrs4"), "{sets}");
-    let mut joint = rules.to_owned();
-    for chain in ["input", "forward", "postrouting_nat"] {
-        joint = joint.replace(&format!("chain {chain} {{"), &format!("chain {chain}_s {{"));
-    }
-    let (sets, maps) = (
-        sets.find("counter service_"),
-        sets.find("\tset local_cidrs4"),
-    );
-    let counters = &listing[sets.unwrap()..maps.unwrap()];
-    let file = scene.node.path("joint.nft");
-    let text =
-        format!("table inet tweed {{\n{counters}{joint}\ndelete table inet tweed-services\n");
-    std::fs::write(&file, text).unwrap();
-    run("nft", &format!("-f {}", file.display()));
-    std::fs::remove_file(scene.node.path("run/nft-skeleton-services")).unwrap();
-}
-
-/// It is no reason to reconcile again and again that nobody knows yet what is to come.
-#[test]
-fn the_joint_table_of_an_earlier_version_serves_until_services_are_known() {
-    let scene = Scene::new(&[cidrs(), service(), endpoints(&[6])]);
-    left_in_the_joint_table(&scene);
-    std::fs::remove_file(scene.node.path("nodes.yaml")).unwrap();
-    let joint = || run("nft", "-s -a list table inet tweed");
-    let before = joint();
-    assert!(scene.connects(CLUSTER_IP));
-    let agent = scene.node.start(&ON);
-    agent.complains("services-");
-    let reconciles = || agent.metric("tweed_reconcile_duration_seconds_count");
-    let begun = reconciles();
-    std::thread::sleep(Duration::from_secs(2));
-    let more = reconciles() - begun;
-    assert!(more < 20, "{more} reconciles in two seconds");
-    assert_eq!(joint(), before);
-    assert!(scene.connects(CLUSTER_IP));
-    scene.apply(&[cidrs(), service(), endpoints(&[7])]);
-    agent.ready();
-    assert!(!joint().contains("service_"), "{}", joint());
     assert!(scene.connects(CLUSTER_IP));
     assert!(!scene.c.accept_all().is_empty(), "it is the endpoint");
 }

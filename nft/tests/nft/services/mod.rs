@@ -7,7 +7,6 @@ mod cost;
 mod draws;
 mod held;
 mod invalid;
-mod joint;
 pub mod lab;
 mod links;
 mod local_dns;

@@ -251,7 +251,7 @@ fn services_that_wait_for_their_turn_call_for_another_plan() {
 fn a_node_whose_table_cannot_be_written_is_unhealthy_until_it_is_written() {
     let mut node = InForce::new();
     node.services.progress.failed();
-    node.services.failed();
+    node.services.not_written();
     assert_eq!(node.services.served(), Served::Earlier);
     assert!(!node.is_healthy_later());
     // Nothing new is planned, which is no reason to take the last plan for written.
