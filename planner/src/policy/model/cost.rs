@@ -46,8 +46,8 @@ pub struct MaxCost {
 impl Default for MaxCost {
     fn default() -> Self {
         Self {
-            own: 500_000,
-            joint: 2_000_000,
+            own: 250_000,
+            joint: 1_000_000,
         }
     }
 }
