@@ -72,9 +72,10 @@ fn of_family(socket: &mut Socket, ways: &Ways, family: Family) -> Result<Vec<Pro
         routes.sort_by_key(|route| route.destination.prefix());
         tables.insert(table, routes);
     }
-    let uplinks = match rules.iter().any(is_foreign) {
-        true => ways.uplinks(socket, family),
-        false => BTreeSet::new(),
+    let uplinks = if rules.iter().any(is_foreign) {
+        ways.uplinks(socket, family)
+    } else {
+        BTreeSet::new()
     };
     let mut look = Look {
         socket,

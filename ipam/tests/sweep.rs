@@ -189,10 +189,7 @@ mod tests {
             drop(self.store.lock(std::time::Duration::ZERO).unwrap());
             assert!(!self.store.is_abandoned(record));
             assert!(self.store.read(&record.attachment()).unwrap().is_some());
-            match self.refuse {
-                true => Err("no"),
-                false => Ok(()),
-            }
+            if self.refuse { Err("no") } else { Ok(()) }
         }
     }
 

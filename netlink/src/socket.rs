@@ -153,9 +153,10 @@ impl<P: Protocol> Socket<P> {
                 let sequence = self.next_sequence();
                 // The kernel always answers what it refuses, and handles the
                 // requests in their order: the last one's answer comes last.
-                let answer = match at + 1 == chunk.len() {
-                    true => Wanted::Answer,
-                    false => Wanted::Error,
+                let answer = if at + 1 == chunk.len() {
+                    Wanted::Answer
+                } else {
+                    Wanted::Error
                 };
                 request.write(sequence, answer, &mut bytes);
             }

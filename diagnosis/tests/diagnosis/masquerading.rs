@@ -12,9 +12,10 @@ use crate::lab::Host;
 /// What pods of this node and another one send to each other, over the overlay or by a
 /// direct route, and a pod here to another one.
 fn packets(direct: bool) -> Packets {
-    let link = match direct {
-        true => FlowLink::other("eth0", 2),
-        false => FlowLink::other("tweed.1", 7),
+    let link = if direct {
+        FlowLink::other("eth0", 2)
+    } else {
+        FlowLink::other("tweed.1", 7)
     };
     let families = [
         ("10.244.1.0/24", "10.244.2.0/24"),

@@ -72,9 +72,10 @@ fn its_chains_are_found_in_both_kinds_of_iptables() {
         ("ip6tables-legacy", "ip6tables-legacy"),
     ] {
         let host = Host::new();
-        let rules = recorded(match program.starts_with("ip6") {
-            true => "ip6tables.txt",
-            false => "iptables.txt",
+        let rules = recorded(if program.starts_with("ip6") {
+            "ip6tables.txt"
+        } else {
+            "iptables.txt"
         });
         host.sh(format!("{program}-restore < {rules}"));
         let message = message(&host);

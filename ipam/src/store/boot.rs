@@ -56,9 +56,10 @@ impl Store {
     pub(super) fn boot(&self) -> Result<Boot, StoreError> {
         let here = self.boot_id_here()?;
         let in_folder = parse(&self.host.disk.read(&self.path(BOOT_ID)).unwrap_or_default());
-        let other = match in_folder.as_ref() == Some(&here) {
-            true => None,
-            false => self.boot_id_in_use(&here)?,
+        let other = if in_folder.as_ref() == Some(&here) {
+            None
+        } else {
+            self.boot_id_in_use(&here)?
         };
         Ok(Boot {
             id: other.unwrap_or(here),

@@ -69,9 +69,10 @@ impl MortalDisk {
     }
 
     fn space(&self) -> io::Result<()> {
-        match self.is_full {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => Ok(()),
+        if self.is_full {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            Ok(())
         }
     }
 

@@ -197,9 +197,10 @@ impl Route {
                 Kind::Unreachable => RouteType::Unreachable,
                 Kind::Other(number) => RouteType::from(number),
             },
-            flags: match self.onlink {
-                true => RouteFlags::Onlink,
-                false => RouteFlags::empty(),
+            flags: if self.onlink {
+                RouteFlags::Onlink
+            } else {
+                RouteFlags::empty()
             },
             ..RouteHeader::default()
         };
@@ -271,17 +272,18 @@ pub struct Sequence {
 /// `old` is deleted first. Where somebody else has a next hop beside it, `new` becomes one
 /// beside that: the kernel has no replacement of one next hop of several.
 pub fn replace(old: &Route, new: &Route) -> Sequence {
-    match new.destination.is_ipv4() {
-        true => Sequence {
+    if new.destination.is_ipv4() {
+        Sequence {
             first: vec![append(new)],
             then: Some(delete(old)),
             undo: None,
-        },
-        false => Sequence {
+        }
+    } else {
+        Sequence {
             first: vec![delete(old), append(new)],
             then: None,
             undo: Some(append(old)),
-        },
+        }
     }
 }
 

@@ -42,9 +42,10 @@ impl Generation {
     /// smaller ones before it would be worth too few changes for a walk.
     pub(super) fn next(self) -> Self {
         let next = self.0 + 1;
-        Self(match POLICY_GENERATIONS.contains(&next) {
-            true => next,
-            false => next / 4,
+        Self(if POLICY_GENERATIONS.contains(&next) {
+            next
+        } else {
+            next / 4
         })
     }
 

@@ -298,13 +298,12 @@ impl Prober {
                     Err(error) => panic!("{error}"),
                 };
                 let packet = &buffer[..length];
-                let says = match has_header {
-                    true => parse(packet),
-                    false => {
-                        let from = from.and_then(|from| from.as_sockaddr_in6().map(|six| six.ip()));
-                        let unknown = IpAddr::from([0; 16]);
-                        body_says(*protocol, from.unwrap().into(), unknown, packet)
-                    }
+                let says = if *has_header {
+                    parse(packet)
+                } else {
+                    let from = from.and_then(|from| from.as_sockaddr_in6().map(|six| six.ip()));
+                    let unknown = IpAddr::from([0; 16]);
+                    body_says(*protocol, from.unwrap().into(), unknown, packet)
                 };
                 note(says, Exit::Node);
             }

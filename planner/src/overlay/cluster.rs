@@ -196,9 +196,10 @@ impl Cluster {
     /// on and stays ready. Another is not ready, whatever it was before: what its
     /// kernel should hold is not known, so nothing is repaired.
     pub fn problems(&self) -> Vec<Problem> {
-        let effect = match self.objects().is_some() {
-            true => Effect::Warning,
-            false => Effect::NewPods,
+        let effect = if self.objects().is_some() {
+            Effect::Warning
+        } else {
+            Effect::NewPods
         };
         let problem = |kind, message: &str| Problem::new(kind, &self.own.name, message);
         let list = match self.listed {

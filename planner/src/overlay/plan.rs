@@ -171,9 +171,10 @@ fn ruleset(config: &Config, local: &Local, verdict: &Verdict<'_>) -> Ruleset {
         local_cidrs: local.pod_cidrs.iter().copied().collect(),
         cluster_cidrs: config.cluster_cidrs.iter().chain(union).copied().collect(),
         node_addresses: verdict.node_addresses.clone(),
-        underlay_addresses: match masquerade_nodes && masquerade_ipv6 {
-            true => BTreeSet::new(),
-            false => verdict.underlay_addresses.clone(),
+        underlay_addresses: if masquerade_nodes && masquerade_ipv6 {
+            BTreeSet::new()
+        } else {
+            verdict.underlay_addresses.clone()
         },
         vxlan_sources: BTreeSet::new(),
         pod_links: BTreeSet::new(),

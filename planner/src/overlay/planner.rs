@@ -128,9 +128,10 @@ impl OverlayPlanner {
         self.list_problems = cluster.problems();
         self.nodes = cluster.size();
         let touched = cluster.take_touched();
-        let touched = match same_host {
-            true => touched,
-            false => Touched::Everything,
+        let touched = if same_host {
+            touched
+        } else {
+            Touched::Everything
         };
         self.plan(cluster, touched);
     }

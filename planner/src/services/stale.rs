@@ -118,9 +118,10 @@ impl Former {
     /// come. Returns what the change does to flows.
     pub fn note(&mut self, delta: &Delta, desired: &Desired) -> FlowEffect {
         let KeyedDelta { removed, added } = &delta.tracked;
-        let mut effect = match removed.is_empty() && added.is_empty() {
-            true => FlowEffect::None,
-            false => FlowEffect::Spares,
+        let mut effect = if removed.is_empty() && added.is_empty() {
+            FlowEffect::None
+        } else {
+            FlowEffect::Spares
         };
         for (frontend, endpoints) in removed {
             let stay = added.get(frontend);

@@ -93,9 +93,10 @@ mod tests {
                          {expected}, the sets {sets}, the evaluator {evaluator} by {judgement:?}"
                     )));
                 }
-                match expected {
-                    true => count.allowed += 1,
-                    false => count.denied += 1,
+                if expected {
+                    count.allowed += 1
+                } else {
+                    count.denied += 1
                 }
             }
         }

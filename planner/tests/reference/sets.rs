@@ -140,12 +140,11 @@ fn allows(
             (span.first <= other && other <= span.last).then_some(*number)
         })
     };
-    let identity = match local == other && desired.verdicts.selves.contains(&local) {
-        true => SELF,
-        false => {
-            let single = desired.verdicts.identities.get(&other).copied();
-            single.or_else(network).unwrap_or(UNKNOWN)
-        }
+    let identity = if local == other && desired.verdicts.selves.contains(&local) {
+        SELF
+    } else {
+        let single = desired.verdicts.identities.get(&other).copied();
+        single.or_else(network).unwrap_or(UNKNOWN)
     };
     let pairs = desired.verdicts.pairs.get(direction);
     let profile = pairs.get(&(local, identity)).copied().unwrap_or(identity);

@@ -213,9 +213,10 @@ impl Failure {
     /// The server cannot be reached, or is not asked for want of credentials.
     pub(crate) fn unreachable(url: &str, error: &kube::Error) -> Self {
         let (url, why) = (url.to_owned(), chain(error));
-        match is_of_credentials(error) {
-            true => Self::Credentials { url, why },
-            false => Self::Unreachable { url, why },
+        if is_of_credentials(error) {
+            Self::Credentials { url, why }
+        } else {
+            Self::Unreachable { url, why }
         }
     }
 

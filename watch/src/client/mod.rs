@@ -252,12 +252,11 @@ impl Connection {
             protobuf: content_type.is_some_and(|t| t.as_bytes().starts_with(PROTOBUF.as_bytes())),
             body: Body::new(answer.into_body().into_data_stream(), max_silence),
         };
-        match status.is_success() {
-            true => Ok(response),
-            false => {
-                let failure = response.refusal(status).await;
-                Err(failure.with_retry_after(retry_after.as_ref()))
-            }
+        if status.is_success() {
+            Ok(response)
+        } else {
+            let failure = response.refusal(status).await;
+            Err(failure.with_retry_after(retry_after.as_ref()))
         }
     }
 }
@@ -281,9 +280,10 @@ impl Response {
             Ok(Err(error)) => return error.of_answer(&self.url),
             Err(_) => return Failure::silent(&self.url, ANSWER_TIMEOUT),
         };
-        let read = match self.protobuf {
-            true => protobuf::status(Bytes::copy_from_slice(text)).ok(),
-            false => serde_json::from_slice::<Status>(text).ok(),
+        let read = if self.protobuf {
+            protobuf::status(Bytes::copy_from_slice(text)).ok()
+        } else {
+            serde_json::from_slice::<Status>(text).ok()
         };
         // A proxy may answer in a format of its own: then the code is that of
         // HTTP, and the message is the body as it came.

@@ -81,9 +81,10 @@ impl Proxy {
         if url.is_empty() {
             return Ok(None);
         }
-        let proxy = match is_https {
-            true => Self::parse(url),
-            false => Err(InvalidProxy::PlainServer),
+        let proxy = if is_https {
+            Self::parse(url)
+        } else {
+            Err(InvalidProxy::PlainServer)
         };
         let proxy = proxy.map_err(|error| Failure::proxy(server, origin, &error))?;
         Ok(Some(proxy))
@@ -91,9 +92,10 @@ impl Proxy {
 
     fn parse(url: &str) -> Result<Self, InvalidProxy> {
         let url = url.trim();
-        let url = match url.contains("://") {
-            true => url.to_owned(),
-            false => format!("http://{url}"),
+        let url = if url.contains("://") {
+            url.to_owned()
+        } else {
+            format!("http://{url}")
         };
         let url: Uri = url.parse().map_err(|_| InvalidProxy::NoUrl)?;
         let scheme = url.scheme_str().unwrap_or_default();
@@ -118,9 +120,10 @@ impl Proxy {
 
 /// The header of the scheme Basic for the `user:password` of a URL.
 fn basic(credentials: &str) -> Result<HeaderValue, InvalidProxy> {
-    let credentials = match credentials.contains(':') {
-        true => credentials.to_owned(),
-        false => format!("{credentials}:"),
+    let credentials = if credentials.contains(':') {
+        credentials.to_owned()
+    } else {
+        format!("{credentials}:")
     };
     let bytes: Vec<u8> = percent_decode_str(&credentials).collect();
     let value = format!("Basic {}", STANDARD.encode(bytes));

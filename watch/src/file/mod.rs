@@ -202,9 +202,10 @@ fn check<K: Kind>(path: &Path, own_node: &str, known: Known) -> Result<Check<K>,
 
 /// All objects of a kind. Those of other kinds than Node count only beside the own Node.
 fn parse_whole<K: Kind>(bytes: &[u8], own_node: &str) -> Result<Vec<K>, Broken> {
-    match K::NAME == Node::NAME || has_node(bytes, own_node)? {
-        true => parse(bytes),
-        false => Err(Broken::NoOwnNode(own_node.to_owned())),
+    if K::NAME == Node::NAME || has_node(bytes, own_node)? {
+        parse(bytes)
+    } else {
+        Err(Broken::NoOwnNode(own_node.to_owned()))
     }
 }
 

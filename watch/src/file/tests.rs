@@ -81,9 +81,10 @@ impl<K: Kind> Watched<K> {
 
 /// A file of this node's cluster.
 fn file<K: Kind>(names: &[&str]) -> String {
-    let own = match K::NAME == Node::NAME {
-        true => String::new(),
-        false => objects::<Node>(&[OWN_NODE]),
+    let own = if K::NAME == Node::NAME {
+        String::new()
+    } else {
+        objects::<Node>(&[OWN_NODE])
     };
     own + &objects::<K>(names)
 }

@@ -190,9 +190,10 @@ fn optional_text(object: &mut Value, name: &str) -> Vec<u8> {
 
 /// The name of a protocol; the API's default if the source gives none.
 fn protocol(name: Vec<u8>) -> String {
-    match name.is_empty() {
-        true => "TCP".to_owned(),
-        false => lossy(name),
+    if name.is_empty() {
+        "TCP".to_owned()
+    } else {
+        lossy(name)
     }
 }
 

@@ -44,9 +44,10 @@ struct IntOrString {
 impl PolicyPort {
     /// The port that it stands for.
     pub fn read(self) -> Port {
-        let port = match self.invalid.is_empty() {
-            true => port_match(self.port, self.end_port),
-            false => PortMatch::Invalid(lossy(self.invalid)),
+        let port = if self.invalid.is_empty() {
+            port_match(self.port, self.end_port)
+        } else {
+            PortMatch::Invalid(lossy(self.invalid))
         };
         Port {
             protocol: protocol(self.protocol),

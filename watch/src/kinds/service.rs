@@ -86,9 +86,10 @@ impl Kind for Service {
             internal_local: spec.internal_traffic_policy == b"Local",
             external_local: spec.external_traffic_policy == b"Local",
             health_check_node_port: u16::try_from(spec.health_check_node_port).unwrap_or_default(),
-            kind: match spec.kind.is_empty() {
-                true => "ClusterIP".to_owned(),
-                false => lossy(spec.kind),
+            kind: if spec.kind.is_empty() {
+                "ClusterIP".to_owned()
+            } else {
+                lossy(spec.kind)
             },
             cluster_ips: cluster_ips(list_or_first(spec.cluster_ips, vec![spec.cluster_ip])),
             external_ips: spec.external_ips.into_iter().map(lossy).collect(),

@@ -171,9 +171,10 @@ async fn answer(uri: String, mut respond: SendResponse<Bytes>, mut told: watch::
             body.send_data(event.into(), false).unwrap();
         }
     } else {
-        let object = match uri.contains("nodes") {
-            true => object::<Node>("a", "9"),
-            false => object::<Pod>("a", "9"),
+        let object = if uri.contains("nodes") {
+            object::<Node>("a", "9")
+        } else {
+            object::<Pod>("a", "9")
         };
         let Answer::Whole(_, list) = page(&[object], "9", "") else {
             panic!("a page is a whole answer");

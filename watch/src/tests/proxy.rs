@@ -147,9 +147,10 @@ async fn a_server_that_no_proxy_names_is_reached_directly() {
     let url = format!("https://0.0.0.0:{}", tls.port());
     for (no_proxy, direct) in [("0.0.0.0/8", true), ("10.0.0.0/8", false)] {
         let server = Server::start(answers()).await;
-        let tls = match direct {
-            true => tls,
-            false => terminate_tls(server.address).await,
+        let tls = if direct {
+            tls
+        } else {
+            terminate_tls(server.address).await
         };
         let (proxy, requests) = proxy_to(tls).await;
         let mut watched = watcher(&proxy.to_string(), no_proxy);

@@ -50,11 +50,12 @@ pub(super) fn start(folder: &Path) -> io::Result<()> {
         // Only now: a holder says for which namespace it is after it got the lock, and
         // the one before it has removed what it said.
         let holder = Cleanup::read(folder).and_then(|holder| holder.netns);
-        return match holder == Some(netns) {
-            true => Ok(()),
-            false => Err(io::Error::other(
+        return if holder == Some(netns) {
+            Ok(())
+        } else {
+            Err(io::Error::other(
                 "the cleanup process is not known to be in this network namespace",
-            )),
+            ))
         };
     };
     // Whoever becomes the parent of a process whose parent has ended, process 1 as a

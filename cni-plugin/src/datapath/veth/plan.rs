@@ -188,9 +188,10 @@ pub fn plan(desired: &Desired<'_>) -> Result<Vec<Step>, CniError> {
     steps.extend(gateway_routes.map(Step::GatewayRoute));
     steps.extend(desired.routes.iter().map(|it| {
         let route = routes::kernel_route(&it.route);
-        match it.is_implied {
-            true => Step::ImpliedDefault(route),
-            false => Step::Route(Side::Pod, route),
+        if it.is_implied {
+            Step::ImpliedDefault(route)
+        } else {
+            Step::Route(Side::Pod, route)
         }
     }));
 

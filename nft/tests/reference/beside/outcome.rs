@@ -145,11 +145,10 @@ fn differ_in_passing_through(ours: &Outcome, theirs: &Outcome) -> bool {
 /// Whether two nodes do the same, as far as that was seen. One client of a Service that
 /// remembers it gets any one endpoint.
 pub fn agree(ours: &Outcome, theirs: &Outcome, one_client: bool) -> bool {
-    match one_client {
-        true => {
-            let most = ours.sent.len().max(theirs.sent.len());
-            ours.word() == theirs.word() && most <= 1
-        }
-        false => ours == theirs,
+    if one_client {
+        let most = ours.sent.len().max(theirs.sent.len());
+        ours.word() == theirs.word() && most <= 1
+    } else {
+        ours == theirs
     }
 }

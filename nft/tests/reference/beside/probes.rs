@@ -21,10 +21,13 @@ fn source(sender: Sender, v4: bool, dice: &mut Dice) -> IpAddr {
             0 | 1 => pod(v4, true, dice),
             2 => pod(v4, false, dice),
             // One that is no endpoint.
-            _ => match v4 {
-                true => IpAddr::from([10, 1, 1 + dice.roll(200) as u8, dice.roll(250) as u8]),
-                false => IpAddr::from([0xfd00, 0x10, 1, 1, 0, 0, 0, dice.roll(60_000) as u16]),
-            },
+            _ => {
+                if v4 {
+                    IpAddr::from([10, 1, 1 + dice.roll(200) as u8, dice.roll(250) as u8])
+                } else {
+                    IpAddr::from([0xfd00, 0x10, 1, 1, 0, 0, 0, dice.roll(60_000) as u16])
+                }
+            }
         },
         Sender::World => match (dice.roll(6), v4) {
             (0, _) => OTHER_NODES[family][dice.roll(2)].parse().unwrap(),
@@ -62,25 +65,27 @@ pub fn probe(cluster: &Cluster, dice: &mut Dice) -> (Probe, Value) {
     };
     let node_port = port["nodePort"].as_u64().unwrap_or_default() as u16;
     let at_node = node_port != 0 && dice.chance(3);
-    let (mut destination, mut number): (IpAddr, u16) = match at_node {
-        true => (
+    let (mut destination, mut number): (IpAddr, u16) = if at_node {
+        (
             NODE_IPS[2 * usize::from(!v4) + dice.roll(2)]
                 .parse()
                 .unwrap(),
             node_port,
-        ),
-        false => (
+        )
+    } else {
+        (
             dice.pick(&addresses).parse().unwrap(),
             port["port"].as_u64().unwrap() as u16,
-        ),
+        )
     };
     match dice.roll(20) {
         // Not a node port, which may be that of another Service.
         0 => number = 1 + dice.roll(30_000 - 1) as u16,
         1 => {
-            destination = match v4 {
-                true => [172, 30, 250, dice.roll(250) as u8].into(),
-                false => [0xfd00, 0x172, 0, 0, 0, 0, 0, 0xff00 + dice.roll(200) as u16].into(),
+            destination = if v4 {
+                [172, 30, 250, dice.roll(250) as u8].into()
+            } else {
+                [0xfd00, 0x172, 0, 0, 0, 0, 0, 0xff00 + dice.roll(200) as u16].into()
             };
         }
         _ => {}

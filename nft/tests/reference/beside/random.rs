@@ -248,9 +248,10 @@ fn endpoint(v4: bool, hosts: bool, [zones, nodes]: [usize; 2], dice: &mut Dice) 
 /// One of 24 pods of this node, or of others.
 pub fn pod(v4: bool, local: bool, dice: &mut Dice) -> IpAddr {
     let (node, number) = (if local { 1 } else { 2 }, 10 + dice.roll(24));
-    match v4 {
-        true => IpAddr::from([10, node, 0, number as u8]),
-        false => IpAddr::from([0xfd00, 0x10, node.into(), 0, 0, 0, 0, number as u16]),
+    if v4 {
+        IpAddr::from([10, node, 0, number as u8])
+    } else {
+        IpAddr::from([0xfd00, 0x10, node.into(), 0, 0, 0, 0, number as u16])
     }
 }
 

@@ -42,14 +42,14 @@ impl Row {
     fn expected(&self) -> BTreeSet<IpAddr> {
         let is_v4 = self.family == "IPv4";
         let of_family = |cidr: &String| cidr.contains('.') == is_v4;
-        match self.cidrs.is_empty() || self.cidrs.iter().any(of_family) {
-            true => self
-                .chosen
+        if self.cidrs.is_empty() || self.cidrs.iter().any(of_family) {
+            self.chosen
                 .iter()
                 .copied()
                 .filter(|ip| !ip.is_loopback())
-                .collect(),
-            false => BTreeSet::new(),
+                .collect()
+        } else {
+            BTreeSet::new()
         }
     }
 }

@@ -98,9 +98,10 @@ impl Case {
             node_name: self.node_name.clone(),
             node_ips,
             zone: String::new(),
-            cluster_cidrs: match self.cluster_cidr.is_empty() {
-                true => vec!["10.0.0.0/8".to_owned()],
-                false => vec![self.cluster_cidr.clone()],
+            cluster_cidrs: if self.cluster_cidr.is_empty() {
+                vec!["10.0.0.0/8".to_owned()]
+            } else {
+                vec![self.cluster_cidr.clone()]
             },
             service_cidrs: vec![self.service_cidrs.clone()],
             node_port_addresses: self.node_port_addresses.clone(),

@@ -68,9 +68,10 @@ enum Leads {
 
 impl Row {
     fn node(&self) -> &str {
-        match self.node_name.is_empty() {
-            true => "this-node",
-            false => &self.node_name,
+        if self.node_name.is_empty() {
+            "this-node"
+        } else {
+            &self.node_name
         }
     }
 
@@ -129,9 +130,10 @@ impl Row {
 
     /// Where a frontend leads to that uses the endpoints of one policy.
     fn expected(&self, local: bool) -> Leads {
-        let (uses, chosen) = match local {
-            true => (self.uses_local, &self.local_ones),
-            false => (self.uses_cluster, &self.cluster),
+        let (uses, chosen) = if local {
+            (self.uses_local, &self.local_ones)
+        } else {
+            (self.uses_cluster, &self.cluster)
         };
         assert!(uses, "{} is not about this policy", self.test);
         match chosen.is_empty() {

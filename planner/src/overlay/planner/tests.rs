@@ -386,10 +386,9 @@ proptest! {
         is_young: bool,
     ) {
         let config = config(line);
-        let own = match is_young {
-            true => me().created(50).cidr("fd00::/64"),
-            false => me(),
-        };
+        let own = if is_young { me().created(50).cidr("fd00::/64")
+ } else { me()
+ };
         let (mut cluster, mut planner) = started_as(own, config.clone(), 5..9);
         for batch in batches {
             let (version, network) = (planner.version(), planner.network().cloned());

@@ -40,9 +40,10 @@ pub fn is_about(policy: &NetworkPolicy, direction: Direction) -> bool {
         Direction::Out => ("Egress", !policy.egress.is_empty()),
     };
     let unknown = |one: &String| one != "Ingress" && one != "Egress";
-    match types.is_empty() {
-        true => default,
-        false => types.iter().any(|one| one == name || unknown(one)),
+    if types.is_empty() {
+        default
+    } else {
+        types.iter().any(|one| one == name || unknown(one))
     }
 }
 
@@ -110,12 +111,13 @@ pub fn cluster_rule(rule: &cluster::Rule, asked: &Asked<'_>) -> Outcome {
         .iter()
         .map(|one| cluster_peer(one, asked, accepts));
     let peers = any(peers);
-    let protocols = match rule.protocols.is_empty() {
-        true => Some(true),
-        false => any(rule
+    let protocols = if rule.protocols.is_empty() {
+        Some(true)
+    } else {
+        any(rule
             .protocols
             .iter()
-            .map(|one| cluster_protocol(one, asked.packet))),
+            .map(|one| cluster_protocol(one, asked.packet)))
     };
     match (peers, protocols) {
         (Some(true), Some(true)) => action,

@@ -21,9 +21,10 @@ fn pod(name: &str, address: &str) -> Pod {
         namespace: "shop".to_owned(),
         name: name.to_owned(),
         labels: labels(name),
-        node: match address == API {
-            true => "n2".to_owned(),
-            false => "n1".to_owned(),
+        node: if address == API {
+            "n2".to_owned()
+        } else {
+            "n1".to_owned()
         },
         addresses: vec![address.to_owned()],
         ..Pod::default()

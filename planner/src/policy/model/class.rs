@@ -231,9 +231,10 @@ impl Class {
                 .iter()
                 .filter_map(|list| self.lists.get(list));
             let plain = lists.chain([&self.everybody]).map(Cow::Borrowed);
-            let granted = match own {
-                true => PortSet::all(),
-                false => PortSet::union_of(plain.chain(counting.map(|rule| rule.ports.of(ports)))),
+            let granted = if own {
+                PortSet::all()
+            } else {
+                PortSet::union_of(plain.chain(counting.map(|rule| rule.ports.of(ports))))
             };
             return allowed.union(&granted.intersection(&rest));
         }

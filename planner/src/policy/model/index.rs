@@ -211,9 +211,10 @@ impl Index {
     /// The kinds of which the kernel has policies, or will after the next plan.
     pub fn policy_kinds(&self) -> PolicyKinds {
         fn any<T: Object>(store: &Store<T>, kept: bool) -> bool {
-            match store.is_complete() {
-                true => !store.objects().is_empty(),
-                false => kept,
+            if store.is_complete() {
+                !store.objects().is_empty()
+            } else {
+                kept
             }
         }
         let network = any(&self.network_policies, self.kept.network);

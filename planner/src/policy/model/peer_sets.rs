@@ -320,9 +320,10 @@ impl Fingerprints {
     pub fn after<L: Copy + Hash>(&self, sum: u128, bound: &Bound<L>) -> u128 {
         let half = |which: u8| u128::from(self.0.hash_one((bound.list, which)));
         let of_list = (half(0) << 64) | half(1);
-        match bound.begins {
-            true => sum.wrapping_add(of_list),
-            false => sum.wrapping_sub(of_list),
+        if bound.begins {
+            sum.wrapping_add(of_list)
+        } else {
+            sum.wrapping_sub(of_list)
         }
     }
 }
@@ -348,9 +349,10 @@ impl Networks {
         while let Some(place) = places.next() {
             for bound in place {
                 sum = fingerprints.after(sum, bound);
-                match bound.begins {
-                    true => within.insert(bound.list),
-                    false => within.remove(&bound.list),
+                if bound.begins {
+                    within.insert(bound.list)
+                } else {
+                    within.remove(&bound.list)
                 };
             }
             let last = places.peek().map(|next| next[0].at - 1);

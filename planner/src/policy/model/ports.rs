@@ -180,13 +180,17 @@ impl RulePorts {
 
     /// How many elements it takes; everything counts as one.
     pub fn count(&self) -> usize {
-        let elements = |(_, first, last): (u8, u16, u16)| match is_narrow(first, last) {
-            true => usize::from(last - first) + 1,
-            false => 1,
+        let elements = |(_, first, last): (u8, u16, u16)| {
+            if is_narrow(first, last) {
+                usize::from(last - first) + 1
+            } else {
+                1
+            }
         };
-        let fixed = match self.fixed.is_all() {
-            true => 1,
-            false => self.fixed.ranges().map(elements).sum(),
+        let fixed = if self.fixed.is_all() {
+            1
+        } else {
+            self.fixed.ranges().map(elements).sum()
         };
         fixed + self.named.len()
     }

@@ -283,9 +283,10 @@ impl Model {
         let namespaces = self.peer_sets.pods_of().flat_map(|(_, all)| all);
         let all = || index.namespaces.objects().values();
         self.peers = wants::peers(namespaces, all, &self.peers);
-        self.kept = match index.are_watched(&self.peers) {
-            true => BTreeSet::new(),
-            false => index.pods.listed_of_others(),
+        self.kept = if index.are_watched(&self.peers) {
+            BTreeSet::new()
+        } else {
+            index.pods.listed_of_others()
         };
         let egress = self
             .in_force

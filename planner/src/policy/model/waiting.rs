@@ -37,9 +37,10 @@ impl Model {
     /// may be others by that. Before there is a plan there are none: the first one waits for
     /// all lists if it is not an open one.
     pub(super) fn find_unlisted(&mut self, index: &Index) {
-        let unlisted = match self.has_plan() {
-            true => self.unlisted_now(index),
-            false => Unlisted::new(),
+        let unlisted = if self.has_plan() {
+            self.unlisted_now(index)
+        } else {
+            Unlisted::new()
         };
         let was = std::mem::replace(&mut self.unlisted, unlisted);
         let is_other = |list: Number| was.contains_key(&list) != self.unlisted.contains_key(&list);

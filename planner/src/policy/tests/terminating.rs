@@ -83,9 +83,10 @@ fn policies_that_go_before_the_pods_of_their_namespace_stay_in_force() {
         let planner = &mut world.planner;
         assert_eq!(open(planner), [false, true]);
         planner.apply_namespaces(Event::Apply(namespace(true)));
-        let events = match relists {
-            false => vec![Event::Delete(closed().key())],
-            true => list(std::slice::from_ref(&elsewhere)),
+        let events = if relists {
+            list(std::slice::from_ref(&elsewhere))
+        } else {
+            vec![Event::Delete(closed().key())]
         };
         for event in events {
             planner.apply_network_policies(event);
@@ -212,9 +213,10 @@ fn pods_of_a_namespace_that_is_first_seen_while_it_is_being_deleted_are_isolated
         let planner = &mut world.planner;
         planner.apply_namespaces(Event::Delete(namespace(false).key()));
         planner.plan();
-        let events = match relists {
-            false => vec![Event::Apply(namespace(true))],
-            true => list(&[namespace(true)]),
+        let events = if relists {
+            list(&[namespace(true)])
+        } else {
+            vec![Event::Apply(namespace(true))]
         };
         for event in events {
             planner.apply_namespaces(event);

@@ -246,10 +246,9 @@ proptest! {
         begins in any::<bool>(),
     ) {
         let mut dice = Dice(seed);
-        let (mut late, mut first) = match begins {
-            true => Late::begin(&mut dice),
-            false => (Late::new(&mut dice), BTreeMap::new()),
-        };
+        let (mut late, mut first) = if begins { Late::begin(&mut dice)
+ } else { (Late::new(&mut dice), BTreeMap::new())
+ };
         for _ in 0..steps {
             let old = late.world.planner.desired().clone();
             let mut was_judged = late.judged();

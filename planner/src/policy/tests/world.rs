@@ -61,9 +61,10 @@ pub fn pod(dice: &mut Dice, number: usize) -> Pod {
     let (mut subnet, mut host) = (node, number + 2);
     if !local && dice.chance(3) {
         // The address of another pod of its node, or one of another node.
-        (subnet, host) = match dice.chance(2) {
-            true => (node, 3 + 3 * node + dice.roll(3)),
-            false => (dice.roll(4), 2 + dice.roll(10)),
+        (subnet, host) = if dice.chance(2) {
+            (node, 3 + 3 * node + dice.roll(3))
+        } else {
+            (dice.roll(4), 2 + dice.roll(10))
         };
     }
     let mut ports = Vec::new();

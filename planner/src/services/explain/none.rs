@@ -75,9 +75,10 @@ impl Answer<'_> {
         let overlap = || {
             let mut cidrs = model.cidrs.objects().values().flat_map(|one| &one.cidrs);
             let has = |cidr: &String| parse_cidr(cidr).is_some_and(|cidr| cidr.contains(address));
-            let what = match within(&model.surroundings.pod_networks, address) {
-                true => "in a range of pods",
-                false => "the address of a node",
+            let what = if within(&model.surroundings.pod_networks, address) {
+                "in a range of pods"
+            } else {
+                "the address of a node"
             };
             let text =
                 format!("{address} is {what}, which is let through though a ServiceCIDR has it");

@@ -86,9 +86,10 @@ impl Claims {
             let first = services.next();
             services.any(|service| Some(service) != first)
         };
-        match are_several {
-            true => self.several.insert(frontend),
-            false => self.several.remove(&frontend),
+        if are_several {
+            self.several.insert(frontend)
+        } else {
+            self.several.remove(&frontend)
         };
     }
 

@@ -389,9 +389,10 @@ impl Model {
         let mut refused: Vec<Refused> = refused.collect();
         let more = refused.len().saturating_sub(MAX_REFUSED);
         refused.truncate(MAX_REFUSED);
-        match refused.is_empty() {
-            true => self.refused.remove(name),
-            false => self.refused.insert(name.clone(), (refused, more)),
+        if refused.is_empty() {
+            self.refused.remove(name)
+        } else {
+            self.refused.insert(name.clone(), (refused, more))
         };
     }
 

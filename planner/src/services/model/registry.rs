@@ -288,9 +288,10 @@ mod tests {
             }
             assert_eq!((registry.known.len(), registry.owners.len()), (1, 1));
             for services in [service_first, !service_first] {
-                match services {
-                    true => assert!(registry.apply_services(Event::Delete(service.key()))),
-                    false => assert!(registry.apply_slices(Event::Delete(slice.key()))),
+                if services {
+                    assert!(registry.apply_services(Event::Delete(service.key())))
+                } else {
+                    assert!(registry.apply_slices(Event::Delete(slice.key())))
                 }
             }
             assert_eq!((registry.known.len(), registry.owners.len()), (0, 0));

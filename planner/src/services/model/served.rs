@@ -29,9 +29,10 @@ impl<'a> Served<'a> {
     /// Which flows are masqueraded, if that is not as for cluster IPs.
     pub fn masquerade(&self) -> Option<Masquerade> {
         let is_external = self.claimant.class != Class::ClusterIp;
-        is_external.then_some(match self.port.spec.external_local {
-            true => Masquerade::OwnNode,
-            false => Masquerade::All,
+        is_external.then_some(if self.port.spec.external_local {
+            Masquerade::OwnNode
+        } else {
+            Masquerade::All
         })
     }
 

@@ -124,9 +124,10 @@ impl Spec {
         let of_load_balancer = |ip| Refusal::of_load_balancer(ip, cidrs);
         let balancers = &service.load_balancer_ips;
         let load_balancer_ips = served(Class::LoadBalancer, balancers, &of_load_balancer);
-        let external_ips = match options.external_ips {
-            true => served(Class::ExternalIp, &service.external_ips, &Refusal::of),
-            false => Box::default(),
+        let external_ips = if options.external_ips {
+            served(Class::ExternalIp, &service.external_ips, &Refusal::of)
+        } else {
+            Box::default()
         };
         Some(Self {
             kind: match service.kind.as_str() {

@@ -82,11 +82,14 @@ impl KnownNumbers {
         affinity: bool,
     ) -> impl Iterator<Item = Number> {
         let groups = frontends.filter_map(|frontend| self.groups.get(&frontend));
-        groups.filter_map(move |group| match affinity {
-            true => (*group >= FIRST_AFFINITY).then(|| affinity_key(*group)),
-            false => PLAIN
-                .contains(group)
-                .then_some(group & !(PORT_DISTANCE - 1)),
+        groups.filter_map(move |group| {
+            if affinity {
+                (*group >= FIRST_AFFINITY).then(|| affinity_key(*group))
+            } else {
+                PLAIN
+                    .contains(group)
+                    .then_some(group & !(PORT_DISTANCE - 1))
+            }
         })
     }
 

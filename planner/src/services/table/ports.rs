@@ -151,9 +151,12 @@ impl Ports {
         let of = spec.ports.get(port.index)?;
         let own = frontends(spec, port.family, of).map(|(frontend, _)| frontend);
         let mut bases = self.known.bases(own, affinity);
-        bases.find(|base| match affinity {
-            true => self.blocks.take_aside(base / AFFINITY_BLOCK),
-            false => self.plain.take_aside(base / PORT_DISTANCE),
+        bases.find(|base| {
+            if affinity {
+                self.blocks.take_aside(base / AFFINITY_BLOCK)
+            } else {
+                self.plain.take_aside(base / PORT_DISTANCE)
+            }
         })
     }
 
@@ -165,9 +168,10 @@ impl Ports {
         }
         drop_unused(tables, &mut port, &Choice::default());
         self.set_timeout(&mut port, None);
-        match port.has_affinity() {
-            true => self.blocks.give_back(base / AFFINITY_BLOCK),
-            false => self.plain.give_back(base / PORT_DISTANCE),
+        if port.has_affinity() {
+            self.blocks.give_back(base / AFFINITY_BLOCK)
+        } else {
+            self.plain.give_back(base / PORT_DISTANCE)
         }
     }
 

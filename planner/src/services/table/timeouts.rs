@@ -20,13 +20,13 @@ impl Timeouts {
         let wanted = wanted.clamp(1, LONGEST);
         let places = MAX_TIMEOUTS - usize::from(!self.0.contains_key(&LONGEST));
         let fits = wanted == LONGEST || self.0.contains_key(&wanted) || self.0.len() < places;
-        let given = match fits {
-            true => wanted,
-            false => self
-                .0
+        let given = if fits {
+            wanted
+        } else {
+            self.0
                 .range(wanted..)
                 .next()
-                .map_or(LONGEST, |(one, _)| *one),
+                .map_or(LONGEST, |(one, _)| *one)
         };
         *self.0.entry(given).or_default() += 1;
         given

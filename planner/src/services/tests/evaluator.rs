@@ -151,9 +151,10 @@ impl Cluster {
             _ if external_local => (is_outside, flow.is_own),
             _ => (false, true),
         };
-        let chosen = match local_only {
-            true => local(&candidates, &self.options.node_name),
-            false => cluster,
+        let chosen = if local_only {
+            local(&candidates, &self.options.node_name)
+        } else {
+            cluster
         };
         if chosen.is_empty() {
             return Verdict::Drop;
@@ -298,9 +299,10 @@ impl Cluster {
         let is_all = |one: &&String| one.trim().ends_with("/0");
         ranges.is_empty()
             || ranges.iter().any(is_all)
-            || match flow.is_own {
-                true => own.any(passes),
-                false => passes(&flow.source),
+            || if flow.is_own {
+                own.any(passes)
+            } else {
+                passes(&flow.source)
             }
     }
 
@@ -434,9 +436,10 @@ impl Cluster {
             }
             foreign |= has && service.not_ours && service.kind != "ExternalName";
         }
-        match is_within && !foreign && !flow.is_local {
-            true => Verdict::Drop,
-            false => Verdict::Pass,
+        if is_within && !foreign && !flow.is_local {
+            Verdict::Drop
+        } else {
+            Verdict::Pass
         }
     }
 }

@@ -44,9 +44,10 @@ fn networks(texts: &[&str]) -> Vec<IpNetwork> {
 fn reaches_pods(cluster: &Cluster, reached: &[&str], dropped: &[&str]) {
     for (addresses, expected) in [(reached, Verdict::Pass), (dropped, Verdict::Drop)] {
         for address in addresses {
-            let to = match address.contains(':') {
-                true => from("fd00:0:0:1::9", flow(address, 80)),
-                false => flow(address, 80),
+            let to = if address.contains(':') {
+                from("fd00:0:0:1::9", flow(address, 80))
+            } else {
+                flow(address, 80)
             };
             for flow in [to, own(to), outside(to)] {
                 assert_eq!(verdict(cluster, &flow), expected, "{flow:?}");

@@ -112,9 +112,10 @@ fn service(dice: &mut Dice, name: &str) -> Service {
         name: (*dice.pick(&["", "http", "dns"])).to_owned(),
         protocol: protocol(dice),
         port: *dice.pick(&[80, 53]),
-        node_port: match is_external && dice.chance(2) {
-            true => *dice.pick(&[30080, 30053]),
-            false => 0,
+        node_port: if is_external && dice.chance(2) {
+            *dice.pick(&[30080, 30053])
+        } else {
+            0
         },
     });
     let kinds = ["ClusterIP", "NodePort", "LoadBalancer", "LoadBalancer"];
@@ -123,9 +124,10 @@ fn service(dice: &mut Dice, name: &str) -> Service {
         name: name.to_owned(),
         created: dice.chance(3).then(|| dice.roll(3) as i64),
         not_ours: dice.chance(8),
-        kind: match dice.chance(12) {
-            true => "ExternalName".to_owned(),
-            false => (*dice.pick(&kinds)).to_owned(),
+        kind: if dice.chance(12) {
+            "ExternalName".to_owned()
+        } else {
+            (*dice.pick(&kinds)).to_owned()
         },
         cluster_ips,
         external_ips: some(dice, &EXTERNAL, most),
@@ -164,9 +166,10 @@ fn slice(dice: &mut Dice, name: &str) -> EndpointSlice {
     EndpointSlice {
         namespace: "shop".to_owned(),
         name: name.to_owned(),
-        service: match dice.chance(12) {
-            true => String::new(),
-            false => (*dice.pick(&SERVICES)).to_owned(),
+        service: if dice.chance(12) {
+            String::new()
+        } else {
+            (*dice.pick(&SERVICES)).to_owned()
         },
         not_ours: dice.chance(12),
         endpoints: dice.some(5, |dice| endpoint(dice, hinted)),
@@ -228,9 +231,10 @@ fn api_servers(dice: &mut Dice) -> BTreeSet<SocketAddr> {
 
 /// The pods of this Node, which may be in one range with all others, and of another one.
 fn pods(dice: &mut Dice) -> PodNetworks {
-    let own: &[&str] = match dice.chance(6) {
-        true => &[],
-        false => &["10.0.0.0/24", "fd00:0:0:1::/64"],
+    let own: &[&str] = if dice.chance(6) {
+        &[]
+    } else {
+        &["10.0.0.0/24", "fd00:0:0:1::/64"]
     };
     let others = dice.pick(&[
         ["10.0.1.0/24", "fd00:0:0:2::/64"],

@@ -66,9 +66,10 @@ fn addresses_that_are_nobodys_to_serve_are_left_alone_and_named() {
             cluster.services[0].cluster_ips = texts(&["10.96.0.1", "fd00:96::1"]);
             cluster.slices = slices;
             let canonical = address.parse::<std::net::IpAddr>().unwrap().to_canonical();
-            let to = match canonical.is_ipv4() {
-                true => flow(&canonical.to_string(), 80),
-                false => to_v6(address),
+            let to = if canonical.is_ipv4() {
+                flow(&canonical.to_string(), 80)
+            } else {
+                to_v6(address)
             };
             for flow in [to, own(to), outside(to)] {
                 assert_eq!(verdict(&cluster, &flow), Verdict::Pass, "{address}");
@@ -171,9 +172,10 @@ fn the_api_server_is_never_a_load_balancer_nor_an_external_ip() {
         ("2001:db8:1::10", "[2001:db8:1::10]:80"),
         ("198.51.100.10", "[::ffff:198.51.100.10]:80"),
     ] {
-        let to = match address.contains(':') {
-            true => to_v6(address),
-            false => flow(address, 80),
+        let to = if address.contains(':') {
+            to_v6(address)
+        } else {
+            flow(address, 80)
         };
         for slices in [vec![], vec![slice("s", both())]] {
             let mut cluster = at(&[address]);

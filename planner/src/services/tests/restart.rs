@@ -226,9 +226,10 @@ fn spoil(dice: &mut Dice, slots: &mut KnownSlots) {
             return;
         }
         let (key, (_, value)) = (dice.pick(&entries).0, *dice.pick(&entries));
-        match dice.chance(2) {
-            true => map.remove(&key),
-            false => map.insert(key, value),
+        if dice.chance(2) {
+            map.remove(&key)
+        } else {
+            map.insert(key, value)
         };
     }
     match dice.roll(3) {

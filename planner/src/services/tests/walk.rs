@@ -53,9 +53,10 @@ pub fn walk(planner: &ServicePlanner, flow: &Flow) -> Verdict {
     };
     if let Some(limit) = desired.limits.get(&frontend) {
         let mut spans = desired.allowed.iter().filter(|(of, _)| of == limit);
-        let passes = match flow.is_own {
-            true => desired.open_to_node.contains(limit),
-            false => spans.any(|(_, span)| within(&BTreeSet::from([*span]), flow.source)),
+        let passes = if flow.is_own {
+            desired.open_to_node.contains(limit)
+        } else {
+            spans.any(|(_, span)| within(&BTreeSet::from([*span]), flow.source))
         };
         if !passes {
             return Verdict::Drop;

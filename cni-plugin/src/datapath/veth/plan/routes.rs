@@ -194,9 +194,12 @@ mod tests {
     fn destinations(requested: &[Route], default: DefaultRoute) -> Vec<String> {
         pod_routes(&addresses(&["10.244.1.5", "fd00::5"]), requested, default)
             .into_iter()
-            .map(|it| match it.is_implied {
-                true => format!("({})", it.route.dst),
-                false => it.route.dst.to_string(),
+            .map(|it| {
+                if it.is_implied {
+                    format!("({})", it.route.dst)
+                } else {
+                    it.route.dst.to_string()
+                }
             })
             .collect()
     }
@@ -312,9 +315,10 @@ mod tests {
             for word in [dst, gw] {
                 assert!(error.msg.contains(word), "{word}: {error}");
             }
-            let known = match gw == "10.244.1.77" || dst == "0.0.0.0/0" {
-                true => "10.244.1.1, 169.254.1.1",
-                false => "fd00::1, fe80::1",
+            let known = if gw == "10.244.1.77" || dst == "0.0.0.0/0" {
+                "10.244.1.1, 169.254.1.1"
+            } else {
+                "fd00::1, fe80::1"
             };
             assert!(error.details.ends_with(known), "{error}");
         }
