@@ -172,9 +172,10 @@ pub(crate) struct Audit {
 
 /// A range of addresses, or with that of IPv6 two.
 fn ranges(ipv4: &str, ipv6: &str, dual_stack: bool) -> String {
-    match dual_stack {
-        true => format!("{ipv4},{ipv6}"),
-        false => ipv4.to_owned(),
+    if dual_stack {
+        format!("{ipv4},{ipv6}")
+    } else {
+        ipv4.to_owned()
     }
 }
 

@@ -51,9 +51,10 @@ pub fn filled<T: AsRef<str>>(
         .collect();
     // The braces of an nftables element stand alone.
     let is_whole = |line: &String| !line.split(' ').any(|w| w.len() > 1 && w.contains('{'));
-    match filled.iter().all(is_whole) {
-        true => Ok(filled),
-        false => Ok(Vec::new()),
+    if filled.iter().all(is_whole) {
+        Ok(filled)
+    } else {
+        Ok(Vec::new())
     }
 }
 

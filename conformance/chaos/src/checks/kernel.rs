@@ -77,9 +77,10 @@ fn links(netns: &Netns) -> Result<BTreeSet<String>, LabError> {
     });
     Ok(ours
         .map(|link| {
-            let up = match list(&link["flags"]).any(|flag| flag == "UP") {
-                true => "up",
-                false => "down",
+            let up = if list(&link["flags"]).any(|flag| flag == "UP") {
+                "up"
+            } else {
+                "down"
             };
             let (name, group, mtu) = (text(link, "ifname"), text(link, "group"), &link["mtu"]);
             let info = &link["linkinfo"];

@@ -315,9 +315,10 @@ impl Endpoints {
         let Some(sockets) = self.sockets.get(&from.netns) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        let socket = match port == SERVICE_PORT && receiver % 2 == 1 {
-            true => &sockets.fresh,
-            false => &sockets.sending,
+        let socket = if port == SERVICE_PORT && receiver % 2 == 1 {
+            &sockets.fresh
+        } else {
+            &sockets.sending
         };
         let sent = socket.send_to(text.as_bytes(), SocketAddr::new(to, port));
         sent.map(drop)

@@ -79,9 +79,10 @@ impl Skeleton {
         let objects = objects(netns, "nft -j")?;
         let (always, of_policy) = skeleton(&objects);
         let mut found = differences("rule", self.always.clone(), always);
-        let expected = match any_policy {
-            true => self.of_policy.clone(),
-            false => BTreeSet::new(),
+        let expected = if any_policy {
+            self.of_policy.clone()
+        } else {
+            BTreeSet::new()
         };
         found.extend(differences("rule for policies", expected, of_policy));
         found.extend(differences(

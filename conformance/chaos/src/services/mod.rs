@@ -62,9 +62,10 @@ pub enum Use {
 /// The cluster IP of a Service in a family.
 pub fn cluster_ip(number: usize, is_ipv4: bool) -> IpAddr {
     let last = u8::try_from(number + 10).unwrap_or(u8::MAX);
-    match is_ipv4 {
-        true => IpAddr::from([10, 96, 0, last]),
-        false => IpAddr::from([0xfd00, 0x96, 0, 0, 0, 0, 0, u16::from(last)]),
+    if is_ipv4 {
+        IpAddr::from([10, 96, 0, last])
+    } else {
+        IpAddr::from([0xfd00, 0x96, 0, 0, 0, 0, 0, u16::from(last)])
     }
 }
 
@@ -92,9 +93,10 @@ impl Service {
         if !self.is_ready(candidate) {
             return Use::None;
         }
-        match !self.is_local || candidate.node == client_node {
-            true => Use::Chosen,
-            false => Use::Serving,
+        if !self.is_local || candidate.node == client_node {
+            Use::Chosen
+        } else {
+            Use::Serving
         }
     }
 }

@@ -148,9 +148,10 @@ fn remove_content(folder: &std::path::Path) -> Result<(), LabError> {
     let failed = |e| LabError::file("empty", folder, e);
     for entry in fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        let removed = match path.is_dir() {
-            true => fs::remove_dir_all(&path),
-            false => fs::remove_file(&path),
+        let removed = if path.is_dir() {
+            fs::remove_dir_all(&path)
+        } else {
+            fs::remove_file(&path)
         };
         removed.map_err(failed)?;
     }
