@@ -10,9 +10,11 @@
 //! - [`schema`] makes of one row for each set what is desired, and the changes of it.
 //! - [`step`] is what a planner says after each change of its inputs.
 //! - [`progress`] is the only answer to "does the kernel hold the plan?".
-//! - [`explain`] is what people ask, and what every component answers.
+//! - [`explain`] is what people ask, and what every component answers; [`message`] is how
+//!   that is written on the agent's socket.
 
 pub mod explain;
+pub mod message;
 pub mod progress;
 pub mod schema;
 pub mod step;

@@ -1,7 +1,7 @@
-//! `agent.sock`: a request that the agent reads, and the answers that the plugin and the
-//! agent's own commands read.
+//! `agent.sock`: a request that the agent reads, and the answers that the plugin and
+//! `tweedctl` read.
 
-use tweed_agent::agent_socket::message::{Answer, Request};
+use tweed_component::message::{Answer, Request};
 use tweed_core::agent_socket::message::{self as plugin, Message};
 
 /// The same bytes as a request and as an answer to each.

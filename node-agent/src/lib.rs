@@ -43,3 +43,6 @@ pub mod tasks;
 #[cfg(test)]
 mod testing;
 pub mod why;
+
+/// The version of the agent, with its commit.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TWEED_COMMIT"), ")");

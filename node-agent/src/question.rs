@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
 use tweed_component::explain::{Question, text};
+use tweed_component::message::{Answer, Request};
 use tweed_core::agent_socket::client::{ClientError, Connection};
 use tweed_core::paths::DEFAULT_RUN_DIR;
 
-use crate::agent_socket::message::{Answer, Request};
 use crate::config::absolute;
 
 /// Maximum time for the answer. The agent answers at once, unless it is planning.
@@ -48,6 +48,7 @@ impl Asking {
         let steps = match connection.answer(deadline)? {
             Answer::Explained(steps) => steps,
             Answer::Error { message } => bail!("tweed-agent answers: {message}"),
+            Answer::Version(_) => bail!("tweed-agent answers another question"),
         };
         let text = if self.json {
             serde_json::to_string_pretty(&steps).context("cannot write JSON")? + "\n"

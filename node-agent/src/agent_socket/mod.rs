@@ -10,7 +10,6 @@
 //! What they ask of the kernel, they ask while the kernel thread can plan.
 
 mod listener;
-pub mod message;
 mod services;
 
 use std::{sync::Arc, time::Duration};
@@ -22,13 +21,14 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tweed_component::explain::{Question, Step, Where, Why};
+use tweed_component::message::{Answer, Request};
 use tweed_core::agent_socket::message::{self as plugin, Judge, MAX_WAIT, Message, MessageError};
 use tweed_core::object::node::Node;
 
+use crate::VERSION;
 use crate::descriptors::Shares;
 use crate::enforce::Verdict;
 use crate::state::State;
-use message::{Answer, Request};
 
 pub use listener::AgentSocket;
 
@@ -144,7 +144,9 @@ async fn serve(mut stream: UnixStream, state: &Arc<State>, questions: &Questions
                 () = closed(&mut stream) => return,
             }
         }
-        Ok(Err(error)) => line(&failed(error)),
+        Ok(Err(error)) => line(&failed(format!(
+            "tweed-agent {VERSION} does not understand the question: {error}"
+        ))),
         // It has closed the connection, or sends nothing.
         Ok(Ok(None)) | Err(_) => return,
     };
@@ -185,6 +187,7 @@ async fn answer(request: Request, state: &Arc<State>, questions: &Questions) -> 
     match request {
         Request::Judge(judge) => line(&judged(judge, state).await),
         Request::Explain(question) => line(&ask(state, questions, question).await),
+        Request::Version {} => line(&Answer::Version(VERSION.to_owned())),
     }
 }
 

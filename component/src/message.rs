@@ -1,10 +1,12 @@
-//! What this agent is asked and answers on its socket, besides the answers to the plugin.
+//! What people ask an agent on its socket, and what it answers, besides the answers to the
+//! plugin: agent and `tweedctl` have these messages in common.
 
 use serde::{Deserialize, Serialize};
-use tweed_component::explain::{Question, Step};
 use tweed_core::agent_socket::message::{Judge, MAX_ANSWER, MAX_REQUEST, Message};
 
-/// All that this agent can be asked.
+use crate::explain::{Question, Step};
+
+/// All that an agent can be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
@@ -12,14 +14,18 @@ pub enum Request {
     Judge(Judge),
     /// A question of people.
     Explain(Question),
+    /// Which version answers?
+    Version {},
 }
 
-/// What this agent answers to people.
+/// What an agent answers to people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
     /// To [`Request::Explain`].
     Explained(Vec<Step>),
+    /// To [`Request::Version`]: the agent's version, with its commit.
+    Version(String),
     /// The question cannot be answered.
     Error {
         /// Why.

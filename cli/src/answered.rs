@@ -1,0 +1,31 @@
+//! What a node answers, or why it has not.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a node has not answered, as a sentence without its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unanswered {
+    /// Why.
+    pub error: String,
+}
+
+impl Unanswered {
+    /// That reason.
+    pub fn new(error: impl Into<String>) -> Self {
+        let error = error.into();
+        Self { error }
+    }
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.error)
+    }
+}
+
+impl std::error::Error for Unanswered {}
+
+/// What a node answers, and its name: empty for the node that this program runs on.
+pub type Answered<R> = (String, Result<R, Unanswered>);

@@ -1,0 +1,50 @@
+//! `tweedctl`: asks the agents of one node or of a whole cluster, and prints what they answer.
+//!
+//! How data flows: [`args`] is what can be typed, and [`target`] says who is meant. On a node a
+//! verb asks the agent's socket ([`node`]) and gets its report. In a cluster the same
+//! `tweedctl VERB … -o json` runs beside each agent ([`agents`], carried out by exec), and what
+//! it prints is read as that report ([`answered`]). So each verb is a [`verb::Verb`]: one question with one
+//! report, which is asked in two ways and printed in one, and [`verb::show`] prints it as JSON
+//! or has it rendered on a page ([`output`]). [`exit`] is the number at the end.
+//!
+//! Nothing listens: the only ways in are the agent's socket and the API server.
+
+pub mod agents;
+pub mod answered;
+pub mod args;
+pub mod exit;
+pub mod node;
+pub mod output;
+pub mod target;
+pub mod verb;
+pub mod verbs;
+
+use anyhow::{Result, bail};
+
+use args::{Cli, Command};
+use exit::Exit;
+use output::Page;
+use target::{Common, Surroundings, Target, target};
+use verb::{Verb, show};
+
+/// The version of this program, with its commit.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TWEED_COMMIT"), ")");
+
+/// Does what was typed.
+///
+/// # Errors
+/// Nobody can be asked, or the answer cannot be written.
+pub fn run(cli: &Cli, page: &mut Page<'_>) -> Result<Exit> {
+    match &cli.command {
+        Command::Version(verb) => ask(verb, &cli.common, page),
+    }
+}
+
+/// Asks a verb of its target, and prints the answers.
+fn ask<V: Verb>(verb: &V, common: &Common, page: &mut Page<'_>) -> Result<Exit> {
+    let answers = match target(common, Surroundings::find())? {
+        Target::Node(node) => vec![(String::new(), verb.local(&node))],
+        Target::Cluster => bail!("a cluster cannot be asked yet: name --run-dir"),
+    };
+    show(verb, &answers, page)
+}

@@ -1,0 +1,3 @@
+//! The verbs, each with its arguments.
+
+pub mod version;
