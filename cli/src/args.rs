@@ -4,7 +4,11 @@ use clap::{Parser, Subcommand};
 
 use crate::VERSION;
 use crate::target::Common;
+use crate::verbs::addresses::Addresses;
+use crate::verbs::papers::{Completion, Man};
 use crate::verbs::version::Version;
+use crate::verbs::where_to::WhereTo;
+use crate::verbs::why::Why;
 
 const EXAMPLES: &str = "\
 With a kubeconfig it asks the agents of the cluster, by exec in their pods; this needs the
@@ -32,6 +36,57 @@ pub struct Cli {
 /// The verbs.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
+    /// Whether a connection is allowed, and which policy decides, where
+    Why(Why),
+    /// Where new connections to a Service or an address go, and why
+    Where(WhereTo),
+    /// Who has which address, and what is free, reserved or leaked
+    Addresses(Addresses),
+    /// A script by which a shell completes what is typed
+    Completion(Completion),
+    /// The manual pages
+    Man(Man),
     /// The versions of this program and of the agents
     Version(Version),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_verbs_are_typed_like_this() {
+        Cli::command().debug_assert();
+        let parse = |line: &str| Cli::try_parse_from(line.split(' '));
+        for line in [
+            "tweedctl why shop/web shop/db:80 --exit-code",
+            "tweedctl --run-dir /run/tweed why shop/web svc/shop/db:80 -o json",
+            "tweedctl where shop/web --from pod --node a --node b",
+            "tweedctl addresses -o wide --context c",
+            "tweedctl completion bash",
+        ] {
+            assert!(parse(line).is_ok(), "{line}: {:?}", parse(line));
+        }
+        for line in [
+            "tweedctl",
+            "tweedctl why shop/web",
+            "tweedctl why shop/web shop/db",
+            "tweedctl version --run-dir /x --context c",
+            "tweedctl version -o yaml",
+        ] {
+            assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_verb_has_examples() {
+        let program = Cli::command();
+        for verb in program.get_subcommands() {
+            let after = verb.get_after_help().map(ToString::to_string);
+            let name = verb.get_name();
+            assert!(after.unwrap_or_default().contains("Examples:"), "{name}");
+        }
+    }
 }

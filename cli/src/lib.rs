@@ -20,10 +20,11 @@ pub mod verb;
 pub mod verbs;
 
 use anyhow::{Result, bail};
+use clap::CommandFactory as _;
 
 use args::{Cli, Command};
 use exit::Exit;
-use output::Page;
+use output::{Format, Page};
 use target::{Common, Surroundings, Target, target};
 use verb::{Verb, show};
 
@@ -35,8 +36,23 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TWEED_C
 /// # Errors
 /// Nobody can be asked, or the answer cannot be written.
 pub fn run(cli: &Cli, page: &mut Page<'_>) -> Result<Exit> {
+    let common = &cli.common;
     match &cli.command {
-        Command::Version(verb) => ask(verb, &cli.common, page),
+        Command::Why(verb) => ask(verb, common, page),
+        Command::Where(verb) => ask(verb, common, page),
+        Command::Addresses(verb) => ask(verb, common, page),
+        Command::Version(verb) => {
+            if page.format != Format::Json {
+                page.line(&format!("tweedctl {VERSION}"))?;
+            }
+            if target(common, Surroundings::find()).is_err() {
+                // There is nobody else whose version could be told.
+                return Ok(Exit::Fine);
+            }
+            ask(verb, common, page)
+        }
+        Command::Completion(verb) => verb.run(Cli::command(), page),
+        Command::Man(verb) => verb.run(Cli::command(), page),
     }
 }
 

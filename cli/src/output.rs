@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::answered::Unanswered;
+
 /// How answers are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Format {
@@ -68,6 +70,19 @@ impl<'a> Page<'a> {
             Tone::Bad => 31,
         };
         writeln!(self.out, "\x1b[{number}m{}\x1b[0m", clean(text))
+    }
+
+    /// Says that a node has not answered.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn unanswered(&mut self, node: &str, why: &Unanswered) -> io::Result<()> {
+        let on = if node.is_empty() {
+            String::new()
+        } else {
+            format!("node {node}: ")
+        };
+        self.toned(Tone::Bad, &format!("{on}{why}"))
     }
 
     /// Prints rows below their header, each column as wide as its widest cell.

@@ -79,6 +79,11 @@ pub fn show<V: Verb>(
 ) -> Result<Exit> {
     if page.format == Format::Json {
         page.json(&document(V::NAME, answers))?;
+    } else if let [(node, Err(why))] = answers
+        && node.is_empty()
+    {
+        // The whole answer is an error: it goes to stderr.
+        return Err(why.clone().into());
     } else {
         verb.render(answers, page)?;
     }

@@ -33,6 +33,114 @@ pub struct Why {
     pub port: Option<u16>,
 }
 
+/// The answer to [`Question::Why`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explained {
+    /// What was asked, and whose knowledge it is.
+    pub about: String,
+    /// One for each address family of both ends; none where no policy exists.
+    pub flows: Vec<Flow>,
+    /// What else to know.
+    pub notes: Vec<Step>,
+}
+
+/// What the policies of both ends say of a flow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Flow {
+    /// The source.
+    pub from: IpAddr,
+    /// The destination.
+    pub to: IpAddr,
+    /// The number of the protocol (IANA).
+    pub protocol: u8,
+    /// The destination port; none of a protocol without ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// What may leave the source.
+    pub egress: Side,
+    /// What may reach the destination.
+    pub ingress: Side,
+}
+
+/// What the policies of one end say of a flow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Side {
+    /// Whether it passes.
+    pub verdict: Verdict,
+    /// Why.
+    pub steps: Vec<Step>,
+}
+
+/// Whether a flow passes at one end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It does.
+    Allowed,
+    /// It does not.
+    Denied,
+    /// The end is no pod: no policy is about it.
+    NoPod,
+    /// The agent of this node decides.
+    DecidedBy(String),
+}
+
+impl Explained {
+    /// The answer as steps.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Step> {
+        let flows = self.flows.iter().flat_map(Flow::steps);
+        let about = Step::new(self.about.clone());
+        let elsewhere = self.flows.iter().flat_map(Flow::elsewhere);
+        let elsewhere = elsewhere.map(|(address, node)| {
+            Step::note(format!(
+                "{address} is a pod of node {node}: ask the agent there what its own policies say"
+            ))
+        });
+        let steps = std::iter::once(about).chain(flows).chain(elsewhere);
+        steps.chain(self.notes.iter().cloned()).collect()
+    }
+}
+
+impl Flow {
+    /// Whether the flow passes: allowed only if both ends say so; of two that another node
+    /// decides the source's.
+    #[must_use]
+    pub fn verdict(&self) -> &Verdict {
+        let both = [&self.egress.verdict, &self.ingress.verdict];
+        let find = |is: fn(&&Verdict) -> bool| both.into_iter().find(is);
+        find(|one| **one == Verdict::Denied)
+            .or_else(|| find(|one| matches!(one, Verdict::DecidedBy(_))))
+            .unwrap_or(&Verdict::Allowed)
+    }
+
+    /// The ends that other nodes decide, and which.
+    pub fn elsewhere(&self) -> impl Iterator<Item = (IpAddr, &str)> {
+        let ends = [(self.from, &self.egress), (self.to, &self.ingress)].into_iter();
+        ends.filter_map(|(address, side)| match &side.verdict {
+            Verdict::DecidedBy(node) => Some((address, node.as_str())),
+            _ => None,
+        })
+    }
+
+    /// The flow as steps.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Step> {
+        let verdict = match self.verdict() {
+            Verdict::Denied => "is DENIED",
+            Verdict::DecidedBy(_) => "is allowed as far as this node decides",
+            Verdict::Allowed | Verdict::NoPod => "is allowed",
+        };
+        let said = Step::new(format!("{} → {} {verdict}", self.from, self.to));
+        let sides = [&self.egress, &self.ingress].into_iter();
+        let sides = sides.flat_map(|side| side.steps.iter().cloned());
+        std::iter::once(said).chain(sides).collect()
+    }
+}
+
 /// One end of a flow.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -46,6 +154,8 @@ pub enum End {
     },
     /// An address: a pod's, a Node's or any other.
     Address(IpAddr),
+    /// A Node of this name.
+    Node(String),
 }
 
 /// Which destination is meant, and who the client is.
@@ -116,6 +226,9 @@ pub struct Step {
     /// Why it is so, if that is not plain.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub because: String,
+    /// The endpoint that it is about, if new connections are sent there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<SocketAddr>,
 }
 
 impl Step {
@@ -177,6 +290,7 @@ impl fmt::Display for End {
         match self {
             Self::Pod { namespace, name } => write!(f, "{namespace}/{name}"),
             Self::Address(address) => address.fmt(f),
+            Self::Node(name) => write!(f, "Node {name}"),
         }
     }
 }
@@ -216,6 +330,17 @@ pub fn protocol_name(number: u8) -> String {
         58 => "ICMPv6".to_owned(),
         132 => "SCTP".to_owned(),
         other => format!("protocol {other}"),
+    }
+}
+
+/// The number of a protocol with ports.
+#[must_use]
+pub fn protocol_number(name: &str) -> Option<u8> {
+    match name.to_ascii_uppercase().as_str() {
+        "TCP" => Some(6),
+        "UDP" => Some(17),
+        "SCTP" => Some(132),
+        _ => None,
     }
 }
 

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use tweed_core::agent_socket::message::{Judge, MAX_ANSWER, MAX_REQUEST, Message};
 
-use crate::explain::{Question, Step};
+use crate::explain::{Explained, Question, Step};
 
 /// All that an agent can be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,8 +22,10 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// To [`Request::Explain`].
-    Explained(Vec<Step>),
+    /// To [`Question::Why`].
+    Why(Explained),
+    /// To [`Question::Where`].
+    Where(Vec<Step>),
     /// To [`Request::Version`]: the agent's version, with its commit.
     Version(String),
     /// The question cannot be answered.
@@ -85,9 +87,9 @@ mod tests {
             let request = Request::from_received(line.as_bytes()).unwrap().unwrap();
             assert_eq!(request.to_line().unwrap(), line.as_bytes());
         }
-        let answer = Answer::Explained(vec![Step::note("a\nb")]);
+        let answer = Answer::Where(vec![Step::note("a\nb")]);
         let line = answer.to_line().unwrap();
-        let expected = r#"{"version":1,"explained":[{"depth":0,"what":"note","because":"a\nb"}]}"#;
+        let expected = r#"{"version":1,"where":[{"depth":0,"what":"note","because":"a\nb"}]}"#;
         assert_eq!(line, format!("{expected}\n").as_bytes());
         assert_eq!(Answer::from_received(&line).unwrap(), Some(answer));
     }

@@ -169,8 +169,8 @@ pub async fn run(
     }
 }
 
-/// Opens the sockets that one agent of a node has: `agent.sock`, if there is anything to ask it,
-/// and the one by which others notice it.
+/// Opens the sockets that one agent of a node has: `agent.sock`, on which it is asked, and the
+/// one by which others notice it.
 fn take_sockets(
     tasks: &mut Tasks,
     config: &Config,
@@ -178,12 +178,10 @@ fn take_sockets(
     board: &Arc<StatusBoard>,
     stop: &CancellationToken,
 ) -> Result<()> {
-    if config.policy || config.services.is_some() {
-        let socket = AgentSocket::open(&config.run_dir)
-            .with_context(|| format!("cannot make agent.sock in {}", config.run_dir.display()))?;
-        let server = agent_socket::run(socket, Arc::clone(state), stop.clone());
-        tasks.spawn("the server of agent.sock", server);
-    }
+    let socket = AgentSocket::open(&config.run_dir)
+        .with_context(|| format!("cannot make agent.sock in {}", config.run_dir.display()))?;
+    let server = agent_socket::run(socket, Arc::clone(state), stop.clone());
+    tasks.spawn("the server of agent.sock", server);
     let watch = other_agent::watch(Arc::clone(board), stop.clone());
     tasks.spawn("the watch for another agent", watch);
     Ok(())

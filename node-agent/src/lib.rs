@@ -16,7 +16,6 @@
 
 pub mod agent;
 pub mod agent_socket;
-pub mod cli;
 pub mod config;
 pub mod descriptors;
 pub mod drop_log;
@@ -30,19 +29,16 @@ pub mod other_agent;
 pub mod packet;
 pub mod program;
 pub mod publish;
-pub mod question;
 pub mod reconcile;
 pub mod report;
 pub mod run_loop;
 pub mod serve;
-pub mod service_where;
 pub mod sources;
 pub mod spread;
 pub mod state;
 pub mod tasks;
 #[cfg(test)]
 mod testing;
-pub mod why;
 
 /// The version of the agent, with its commit.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TWEED_COMMIT"), ")");

@@ -51,7 +51,6 @@ impl Verb for Version {
     }
 
     fn render(&self, answers: &[Answered<Report>], page: &mut Page<'_>) -> io::Result<()> {
-        page.line(&format!("tweedctl {VERSION}"))?;
         for (node, answer) in answers {
             let on = if node.is_empty() {
                 String::new()

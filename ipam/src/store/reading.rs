@@ -7,7 +7,10 @@ use std::{ffi::OsString, fmt, io, net::IpAddr};
 use super::known::KnownFiles;
 use super::load::{Loaded, load};
 use super::{ATTACHMENTS, BOOT_ID, CURSOR_PREFIX, LOCK, Store, StoreError, TEMPORARY, disk::Kind};
-use crate::{ranges::RangeSets, record::Record};
+use ipnetwork::IpNetwork;
+
+use crate::ranges::{Range, RangeSet, RangeSets};
+use crate::record::Record;
 use tweed_core::ownership::LINK_PREFIX;
 
 /// An entry of the store's folder that is damaged or foreign. It was left alone, and
@@ -189,6 +192,25 @@ impl Store {
             }
         });
         Ok(usage.collect())
+    }
+
+    /// How full a subnet is that is given from by default; none if it cannot be counted, or
+    /// has no address to give.
+    pub fn usage_of(&self, subnet: IpNetwork) -> Option<Usage> {
+        let range = Range::new(subnet, None, None, None).ok()?;
+        let sets = RangeSets::new(vec![RangeSet::new(vec![range]).ok()?]).ok()?;
+        self.usage(&sets).ok()?.pop()
+    }
+
+    /// Every address that is taken by the store or by host-local, in order.
+    ///
+    /// # Errors
+    /// As [`Store::usage`].
+    pub fn taken_addresses(&self) -> Result<BTreeSet<IpAddr>, StoreError> {
+        let is_void = self.boot()?.is_another_in_the_folder();
+        let taken = self.taken()?.into_iter();
+        let counts = taken.filter(|(_, kind)| !is_void || *kind != Kind::Link);
+        Ok(counts.map(|(address, _)| address).collect())
     }
 
     /// Every file among the records, of whatever boot.

@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tweed_component::explain::{Question, Step, Where, Why};
+use tweed_component::explain::{Explained, Question, Step, Where, Why};
 use tweed_component::message::{Answer, Request};
 use tweed_core::agent_socket::message::{self as plugin, Judge, MAX_WAIT, Message, MessageError};
 use tweed_core::object::node::Node;
@@ -205,14 +205,11 @@ async fn ask(state: &Arc<State>, questions: &Questions, question: Question) -> A
         // Kept until the thread has ended, even if the client has gone meanwhile.
         let _places = (place, turn);
         match question {
-            Question::Why(why) => explain_policy(state, &why),
-            Question::Where(asked) => explain_services(state, &asked),
+            Question::Why(why) => explain_policy(state, &why).map(Answer::Why),
+            Question::Where(asked) => explain_services(state, &asked).map(Answer::Where),
         }
     });
-    match explained.await {
-        Ok(steps) => Answer::Explained(steps),
-        Err(message) => failed(message),
-    }
+    explained.await.unwrap_or_else(failed)
 }
 
 fn failed(message: impl ToString) -> Answer {
@@ -221,12 +218,13 @@ fn failed(message: impl ToString) -> Answer {
 }
 
 /// Why policies allow or deny a flow; or why that cannot be said.
-fn explain_policy(state: &State, why: &Why) -> Result<Vec<Step>, String> {
+fn explain_policy(state: &State, why: &Why) -> Result<Explained, String> {
     let index = state.policy().ok_or(POLICY_OFF)?;
-    let mut steps = { index.planner.explain(why) }.map_err(|error| error.to_string())?;
+    let mut explained = { index.planner.explain(why) }.map_err(|error| error.to_string())?;
     let unreadable = index.unreadable();
-    steps.extend(unreadable.map(|(_, problem)| Step::note(problem.message)));
-    Ok(steps)
+    let notes = unreadable.map(|(_, problem)| Step::note(problem.message));
+    explained.notes.extend(notes);
+    Ok(explained)
 }
 
 /// Where new connections to a destination go; or why that cannot be said.

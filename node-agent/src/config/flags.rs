@@ -40,7 +40,7 @@ Examples:
     curl http://127.0.0.1:9117/readyz
 
   Why policies allow or deny a connection:
-    tweed-agent policy why shop/web-0 shop/db-0:5432
+    tweedctl why shop/web-0 shop/db-0:5432
 
 Exit codes: 0 stopped by a signal, or --once has converged; 1 an error, printed
 on stderr; 2 an invalid flag. When the agent stops, everything that it made in
@@ -309,9 +309,4 @@ impl Flags {
         });
         Self::from_arg_matches(&command.try_get_matches_from(typed)?)
     }
-
-    /// What the program is, for `--help`.
-    pub const ABOUT: &str = ABOUT;
-    /// What follows the flags in `--help`.
-    pub const EXAMPLES: &str = EXAMPLES;
 }

@@ -19,7 +19,7 @@ use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes
 use tweed_watch::client::{Access, Server};
 
 pub use flags::Flags;
-pub(crate) use parse::{absolute, log_filter};
+pub(crate) use parse::log_filter;
 pub use resolve::{ConfigError, host_name};
 
 /// What the agent runs with.

@@ -1,10 +1,12 @@
-//! Why policies allow or deny a flow, in words: for `policy why` and for the log of dropped
+//! Why policies allow or deny a flow, in words: for `tweedctl why` and for the log of dropped
 //! packets.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use tweed_component::explain::{End, Step, Why, listed, protocol_name};
+use tweed_component::explain::{
+    End, Explained, Flow, Side, Step, Verdict as Passes, Why, listed, protocol_name,
+};
 
 use super::evaluate::{Decision, Judgement, Verdict};
 use super::flow::ExplainError;
@@ -35,21 +37,12 @@ pub struct Dropped {
     pub rule: String,
 }
 
-/// What one end's policies say of a flow.
-struct Side {
-    /// Whether it passes; none if this node does not decide.
-    passes: Option<bool>,
-    steps: Vec<Step>,
-    /// The policies that were asked.
-    asked: Vec<PolicyKey>,
-}
-
 impl PolicyPlanner {
     /// Whether a flow is allowed, and what decides.
     ///
     /// # Errors
     /// When policies or an end are not known, or the ends have no family in common.
-    pub fn explain(&self, asked: &Why) -> Result<Vec<Step>, ExplainError> {
+    pub fn explain(&self, asked: &Why) -> Result<Explained, ExplainError> {
         if !self.knows_policies() {
             return Err(ExplainError::NotListed);
         }
@@ -58,59 +51,60 @@ impl PolicyPlanner {
             return Err(ExplainError::NotPlanned(self.rules_before()));
         }
         let port = asked.port.map(|port| format!(" port {port}"));
-        let mut steps = vec![Step::new(format!(
-            "{} → {}, {}{}, as node {} knows it",
-            asked.from,
-            asked.to,
-            protocol_name(asked.protocol),
-            port.unwrap_or_default(),
-            self.node_name()
-        ))];
+        let mut explained = Explained {
+            about: format!(
+                "{} → {}, {}{}, as node {} knows it",
+                asked.from,
+                asked.to,
+                protocol_name(asked.protocol),
+                port.unwrap_or_default(),
+                self.node_name()
+            ),
+            flows: Vec::new(),
+            notes: Vec::new(),
+        };
         if !is_active {
-            steps.push(Step::new("allowed").because("no policy exists in the cluster"));
-            return Ok(steps);
+            let none = Step::new("allowed").because("no policy exists in the cluster");
+            explained.notes.push(none);
+            return Ok(explained);
         }
         let destinations = self.index.addresses(&asked.to)?;
-        let mut sides = Vec::new();
+        let mut policies = Vec::new();
         let mut is_to_itself = false;
         for from in self.index.addresses(&asked.from)? {
             let same = |to: &&IpAddr| to.is_ipv4() == from.is_ipv4();
             if let Some(to) = destinations.iter().find(same) {
-                let (flow, both) = self.flow(asked, from, *to);
-                is_to_itself |= from == *to && both.iter().all(|side| side.passes.is_some());
-                steps.push(flow);
-                steps.extend(both.iter().flat_map(|side| side.steps.iter().cloned()));
-                sides.extend(both);
+                let service = (asked.protocol, asked.port.unwrap_or(0));
+                let said = self.evaluate(from, *to, service.0, service.1);
+                is_to_itself |= from == *to && self.is_local(from);
+                explained.flows.push(Flow {
+                    from,
+                    to: *to,
+                    protocol: asked.protocol,
+                    port: asked.port,
+                    egress: self.side((from, *to), Direction::Out, &said.egress, service),
+                    ingress: self.side((*to, from), Direction::In, &said.ingress, service),
+                });
+                for (local, said) in [(from, said.egress), (*to, said.ingress)] {
+                    let is_decided = self.is_local(local);
+                    policies.extend(is_decided.then_some(said.policies).into_iter().flatten());
+                }
             }
         }
-        if sides.is_empty() {
+        if explained.flows.is_empty() {
             return Err(ExplainError::NoCommonFamily);
         }
         let itself = is_to_itself.then(|| TO_ITSELF.to_owned());
         let ends = [&asked.from, &asked.to].into_iter();
         let ends = ends.filter_map(|end| self.about_end(end));
-        let notes = itself.into_iter().chain(ends).chain(self.in_vain(&sides));
-        steps.extend(notes.map(Step::note));
-        Ok(steps)
+        let notes = itself.into_iter().chain(ends);
+        let notes = notes.chain(self.in_vain(&policies));
+        explained.notes = notes.map(Step::note).collect();
+        Ok(explained)
     }
 
-    /// What both ends' policies say of a flow between two addresses.
-    fn flow(&self, asked: &Why, from: IpAddr, to: IpAddr) -> (Step, [Side; 2]) {
-        let service = (asked.protocol, asked.port.unwrap_or(0));
-        let said = self.evaluate(from, to, service.0, service.1);
-        let sides = [
-            self.side((from, to), Direction::Out, &said.egress, service),
-            self.side((to, from), Direction::In, &said.ingress, service),
-        ];
-        let passes = sides.each_ref().map(|side| side.passes);
-        let verdict = if passes.contains(&Some(false)) {
-            "is DENIED"
-        } else if passes.contains(&None) {
-            "is allowed as far as this node decides"
-        } else {
-            "is allowed"
-        };
-        (Step::new(format!("{from} → {to} {verdict}")), sides)
+    fn is_local(&self, address: IpAddr) -> bool {
+        matches!(self.who(address), Who::Pod { local: true, .. })
     }
 
     fn side(
@@ -124,12 +118,19 @@ impl PolicyPlanner {
             Direction::Out => "egress of the source",
             Direction::In => "ingress of the destination",
         };
-        if !matches!(self.who(local), Who::Pod { local: true, .. }) {
-            return Side {
-                passes: None,
-                steps: vec![Step::new(format!("{end} is not decided on this node")).depth(1)],
-                asked: Vec::new(),
+        if !self.is_local(local) {
+            let (verdict, said) = match self.node_of_pod(local) {
+                Some(node) => {
+                    let said = format!("{end} is not decided on this node");
+                    (Passes::DecidedBy(node.to_owned()), said)
+                }
+                None => (
+                    Passes::NoPod,
+                    format!("{end} has no policies: it is no pod"),
+                ),
             };
+            let steps = vec![Step::new(said).depth(1)];
+            return Side { verdict, steps };
         }
         let verdicts = &self.desired().verdicts;
         let is_judged = verdicts.judged.contains(&local);
@@ -166,11 +167,20 @@ impl PolicyPlanner {
             steps.push(Step::new(format!("policies that select it: {all}")).depth(2));
         }
         steps.push(Step::new(self.planned_for_kernel(local, other, direction)).depth(2));
-        Side {
-            passes: Some(passes),
-            steps,
-            asked: policies.clone(),
+        let verdict = if passes {
+            Passes::Allowed
+        } else {
+            Passes::Denied
+        };
+        Side { verdict, steps }
+    }
+
+    /// The node of the pod of another node that has an address.
+    fn node_of_pod(&self, address: IpAddr) -> Option<&str> {
+        if matches!(self.who(address), Who::Node(_)) {
+            return None;
         }
+        self.index.nodes.of_pod_address(address)
     }
 
     /// What the sets of the kernel's table are to hold of the ends.
@@ -197,24 +207,12 @@ impl PolicyPlanner {
                 "{end} is on the host's network: no policy applies to it, and to others it is its node"
             ));
         }
-        let address = *self.index.addresses(end).ok()?.first()?;
-        if matches!(
-            self.who(address),
-            Who::Pod { local: true, .. } | Who::Node(_)
-        ) {
-            return None;
-        }
-        let node = self.index.nodes.of_pod_address(address)?;
-        Some(format!(
-            "{} is a pod of node {node}: ask the agent there what its own policies say",
-            self.name(address)
-        ))
+        None
     }
 
     /// What of the policies that were asked cannot be carried out.
-    fn in_vain(&self, sides: &[Side]) -> Vec<String> {
-        let asked = sides.iter().flat_map(|side| &side.asked);
-        let asked: BTreeSet<String> = asked.map(ToString::to_string).collect();
+    fn in_vain(&self, asked: &[PolicyKey]) -> Vec<String> {
+        let asked: BTreeSet<String> = asked.iter().map(ToString::to_string).collect();
         let problems = self.problems().iter();
         let of_these = problems.filter(|problem| asked.contains(&problem.object));
         let texts = of_these.map(|problem| format!("{}: {}", problem.object, problem.message));

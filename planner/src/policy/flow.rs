@@ -30,8 +30,11 @@ pub enum ExplainError {
     /// The pod is not known here.
     #[error("pod {0} is not known on this node: it may not exist, or no policy here needs it")]
     UnknownPod(End),
-    /// The pod has no address.
-    #[error("pod {0} has no address yet")]
+    /// There is no such Node.
+    #[error("no Node {0} is known")]
+    UnknownNode(String),
+    /// The end has no address.
+    #[error("{0} has no address yet")]
     NoAddress(End),
     /// What the pod's status says is not believed.
     #[error(
@@ -138,6 +141,15 @@ impl Index {
     pub(super) fn addresses(&self, end: &End) -> Result<Vec<IpAddr>, ExplainError> {
         let (namespace, name) = match end {
             End::Address(address) => return Ok(vec![*address]),
+            End::Node(name) => {
+                let of_node = self.nodes.of_name(name);
+                let of_node = of_node.ok_or_else(|| ExplainError::UnknownNode(name.clone()))?;
+                return if of_node.is_empty() {
+                    Err(ExplainError::NoAddress(end.clone()))
+                } else {
+                    Ok(of_node.iter().copied().collect())
+                };
+            }
             End::Pod { namespace, name } => (namespace, name),
         };
         let is_it = |pod: &LocalPod| pod.name.namespace == *namespace && pod.name.name == *name;

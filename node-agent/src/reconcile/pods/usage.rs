@@ -5,7 +5,6 @@ use std::path::Path;
 use ipnetwork::IpNetwork;
 use tweed_core::attachment::NetworkName;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_ipam::ranges::{Range, RangeSet, RangeSets};
 use tweed_ipam::store::{Host, Store};
 
 use crate::{publish::conflist::NETWORK_NAME, serve::metrics::RangeUse};
@@ -18,10 +17,7 @@ pub(super) fn usage(host: &Host, data_dir: &Path, pod_cidrs: &[IpNetwork]) -> Ve
     };
     let store = Store::open_on(host.clone(), data_dir, &name);
     let of_one = |cidr: &IpNetwork| {
-        let range = Range::new(*cidr, None, None, None).ok()?;
-        let set = RangeSet::new(vec![range]).ok()?;
-        let usage = store.usage(&RangeSets::new(vec![set]).ok()?).ok()?;
-        let usage = usage.first()?;
+        let usage = store.usage_of(*cidr)?;
         Some(RangeUse {
             range: *cidr,
             used: usage.used,

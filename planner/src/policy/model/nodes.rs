@@ -114,6 +114,11 @@ impl NodeIndex {
         names.find(|name| self.has_pod_address(name, address))
     }
 
+    /// The addresses of the Node of this name; none if there is no such Node.
+    pub fn of_name(&self, name: &str) -> Option<&BTreeSet<IpAddr>> {
+        Some(&self.nodes.get(name)?.addresses)
+    }
+
     /// Every address of a Node.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.by_address.keys().copied()

@@ -269,7 +269,11 @@ impl Answer<'_> {
         let step = Step::new(format!("{at} {place}, {state}{zones}, is {used}"));
         let object = node.map(|node| format!("Node {node}"));
         let object = object.unwrap_or_default();
-        step.object(object).because(because).depth(2)
+        let is_used = [uses.cluster, uses.local].contains(&Some(Ok(())));
+        Step {
+            endpoint: is_used.then_some(at),
+            ..step.object(object).because(because).depth(2)
+        }
     }
 
     /// The endpoints that the rules send flows to frontends of a port to.
