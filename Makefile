@@ -34,8 +34,8 @@ $(if $(word 2,$(arch)),$(if $(for_one),$(error make $(for_one) takes one process
 # The programs of one processor: those of the image, and the lab that tries them there. All
 # others run only on this machine.
 own_arch := $(shell dpkg --print-architecture 2>/dev/null)
-shown := tweed-agent tweed-cni-plugin tweed-ipam tweed-lab-kubernetes
-shipped := tweed-agent tweed-cni-plugin tweed-install tweed-ipam tweed-lab-kubernetes
+shown := tweed-agent tweed-ctl tweed-cni-plugin tweed-ipam tweed-lab-kubernetes
+shipped := tweed-agent tweed-ctl tweed-cni-plugin tweed-install tweed-ipam tweed-lab-kubernetes
 # What reads and writes bytes of others: netlink, nftables, protobuf, JSON.
 bytewise := tweed-core tweed-cni tweed-planner tweed-netlink tweed-nft tweed-diagnosis tweed-watch tweed-ipam
 release_of = $(if $(filter $(own_arch),$(1)),$(CARGO) build --release,conformance/setup.sh cross $(1) && .cargo/cargo-for $(1) build --release $(addprefix --package ,$(shipped)))

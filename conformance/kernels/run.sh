@@ -67,7 +67,7 @@ of_architecture() {
 pack_project() {
     local project=$work/project/project suite program
     mkdir -p "$project"/target/{release/deps,tools/bin}
-    for program in tweed tweed-agent tweed-install tweed-ipam tweed-lab; do
+    for program in tweed tweed-agent tweedctl tweed-install tweed-ipam tweed-lab; do
         cp "$release/$program" "$project/target/release/" ||
             fail "build the release programs first: make build ARCH=$arch"
     done

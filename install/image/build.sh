@@ -50,7 +50,7 @@ check_needs() {
     command -v nft >/dev/null || fail "nft is missing: run conformance/setup.sh"
     for arch in "$@"; do
         of_architecture "$arch"
-        for program in tweed tweed-ipam tweed-agent tweed-install; do
+        for program in tweed tweed-ipam tweed-agent tweed-install tweedctl; do
             [ -x "$release/$program" ] || fail "$release/$program is missing: run make build ARCH=$arch"
         done
     done
@@ -90,7 +90,7 @@ package_of() {
 lay_out() {
     local rootfs=$1 file package
     install -d -m 755 "$rootfs/usr/share/doc/tweed"
-    install -D -m 755 -t "$rootfs/usr/bin" "$release/tweed-agent" "$release/tweed-install"
+    install -D -m 755 -t "$rootfs/usr/bin" "$release/tweed-agent" "$release/tweed-install" "$release/tweedctl"
     install -D -m 755 -t "$rootfs/opt/tweed/bin" "$release/tweed" "$release/tweed-ipam"
     # The checksums that tweed-install compares with.
     (cd "$rootfs/opt/tweed/bin" && sha256sum tweed tweed-ipam >SHA256SUMS && chmod 644 SHA256SUMS)

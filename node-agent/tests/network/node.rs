@@ -21,6 +21,9 @@ use tweed_agent::serve::metrics::Metrics;
 use tweed_agent::serve::status::StatusBoard;
 use tweed_agent::sources::{ManifestFile, Sources};
 use tweed_agent::tasks::Tasks;
+use tweed_ctl::args::Cli;
+use tweed_ctl::exit::Exit;
+use tweed_ctl::output::Page;
 
 /// How long anything may take here before it is taken for broken. What is
 /// promised within 2 s is measured by the lab, on a machine that is not busy
@@ -366,6 +369,21 @@ pub fn batch(lines: &str) {
     input.write_all(lines.as_bytes()).unwrap();
     drop(input);
     ip.wait().unwrap();
+}
+
+/// How `tweedctl` ends on this node, and what it prints: to stdout, or why it fails.
+pub fn tweedctl(node: &Node, arguments: &[&str]) -> (Exit, String) {
+    let run_dir = node.path("run");
+    let flags = ["--run-dir", run_dir.to_str().unwrap()];
+    let typed = ["tweedctl"].iter().chain(arguments).chain(&flags);
+    let cli = Cli::try_parse_from(typed).unwrap();
+    let mut out = Vec::new();
+    let done = tweed_ctl::run(&cli, &mut Page::new(&mut out, cli.common.output));
+    let exit = done.unwrap_or_else(|error| {
+        out = format!("{error:#}").into_bytes();
+        Exit::Undetermined
+    });
+    (exit, String::from_utf8(out).unwrap())
 }
 
 /// Waits until `look` finds what it looks for.

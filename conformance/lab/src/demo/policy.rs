@@ -179,14 +179,14 @@ fn table(reached: &Reached) -> String {
 /// What the agent of the database's node says of the denied connection.
 fn why(cluster: &Cluster) -> Result<String> {
     let node = &cluster[3].node;
-    let mut command = node.netns().command(Programs::find()?.own("tweed-agent")?);
+    let mut command = node.netns().command(Programs::find()?.own("tweedctl")?);
     command
-        .args(["policy", "why", "shop/frontend"])
+        .args(["why", "shop/frontend"])
         .arg(format!("shop/database:{PORT}"))
         .arg("--run-dir")
         .arg(node.run_dir());
-    let asked = format!("tweed-agent policy why shop/frontend shop/database:{PORT}");
-    let output = command.output().context("tweed-agent policy why")?;
+    let asked = format!("tweedctl why shop/frontend shop/database:{PORT}");
+    let output = command.output().context("tweedctl why")?;
     let answer = String::from_utf8_lossy(&output.stdout);
     anyhow::ensure!(
         answer.contains("default-deny"),

@@ -1,13 +1,13 @@
-//! What people see of policies at work: the drop log, and `policy why`.
-
-use std::process::{Command, Output};
+//! What people see of policies at work: the drop log, and `tweedctl why`.
 
 use tweed_core::ownership::POLICY_LOG_GROUP;
 use tweed_netlink::nf::log::LogGroup;
 
+use tweed_ctl::exit::Exit;
+
 use super::Scene;
 use super::manifests::{allow, default_deny};
-use crate::node::{Agent, Node, eventually};
+use crate::node::{Agent, Node, eventually, tweedctl};
 
 /// The series of logged drops: their labels.
 fn logged(agent: &Agent) -> Vec<String> {
@@ -28,19 +28,11 @@ fn eventually_logged(agent: &Agent, expected: &[&str]) {
     });
 }
 
-fn ask(node: &Node, from: &str, to: &str) -> Output {
-    let program = std::env::var_os("CARGO_BIN_EXE_tweed-agent").unwrap();
-    let mut command = Command::new(program);
-    command.args(["policy", "why", from, to, "--run-dir"]);
-    command.arg(node.path("run")).output().unwrap()
-}
-
-/// What the program prints.
+/// What `tweedctl` prints.
 fn why(node: &Node, from: &str, to: &str) -> String {
-    let output = ask(node, from, to);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{error}");
-    String::from_utf8(output.stdout).unwrap()
+    let (exit, text) = tweedctl(node, &["why", from, to]);
+    assert_eq!(exit, Exit::Fine, "{text}");
+    text
 }
 
 #[test]
@@ -114,16 +106,19 @@ fn why_says_what_packets_meet() {
         shown.contains("a node always reaches its own pods"),
         "{shown}"
     );
+    // As a script asks, and by the node's name and the container's ID.
+    let exit = |from: &str, to: &str| tweedctl(&scene.node, &["why", from, to, "--exit-code"]).0;
+    assert_eq!(exit("default/a", "default/b:80"), Exit::Fine);
+    assert_eq!(exit("default/a", "default/b:81"), Exit::Denied);
+    assert_eq!(exit("node/n1", "default/b:81"), Exit::Fine);
+    assert_eq!(exit("container/a", "default/b:81"), Exit::Denied);
     drop(agent);
 }
 
 #[test]
 fn an_agent_that_does_not_run_cannot_be_asked() {
     let node = Node::new();
-    let output = ask(&node, "default/a", "default/b:80");
-    assert_eq!(output.status.code(), Some(1));
-    let error = String::from_utf8(output.stderr).unwrap();
+    let (exit, error) = tweedctl(&node, &["why", "default/a", "default/b:80"]);
+    assert_eq!(exit, Exit::Undetermined);
     assert!(error.contains("is not running"), "{error}");
-    // One that runs without policies and Services has no socket either.
-    assert!(error.contains("--policy off"), "{error}");
 }

@@ -1,37 +1,29 @@
-//! `service where`, asked of the real agent.
+//! `tweedctl where`, and `why` through a Service, asked of the real agent.
 
-use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use tweed_component::explain::Step;
 use tweed_core::agent_socket::client::Connection;
-use tweed_core::agent_socket::message::{Answer, Judge, Request};
+use tweed_core::agent_socket::message::{self as plugin, Judge};
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
+use tweed_ctl::exit::Exit;
+use tweed_ctl::verb::parse;
+use tweed_ctl::verbs::where_to;
 
 use super::{CLUSTER_IP, Scene, cidrs, endpoints, service};
-use crate::node::{Node, eventually};
+use crate::node::{Node, eventually, tweedctl};
 
-fn ask(node: &Node, args: &[&str]) -> Output {
-    let program = std::env::var_os("CARGO_BIN_EXE_tweed-agent").unwrap();
-    let mut command = Command::new(program);
-    command.args(["service", "where"]).args(args);
-    command.arg("--run-dir").arg(node.path("run"));
-    command.output().unwrap()
-}
-
-/// What the program prints.
+/// What `tweedctl` prints.
 pub fn place(node: &Node, args: &[&str]) -> String {
-    let output = ask(node, args);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {error}");
-    String::from_utf8(output.stdout).unwrap()
+    let (exit, text) = tweedctl(node, &[&["where"], args].concat());
+    assert_eq!(exit, Exit::Fine, "{args:?}: {text}");
+    text
 }
 
-/// Why the program fails.
+/// Why it fails.
 fn refusal(node: &Node, args: &[&str]) -> String {
-    let output = ask(node, args);
-    assert_eq!(output.status.code(), Some(1), "{args:?}");
-    String::from_utf8(output.stderr).unwrap()
+    let (exit, text) = tweedctl(node, &[&["where"], args].concat());
+    assert_eq!(exit, Exit::Undetermined, "{args:?}");
+    text
 }
 
 #[test]
@@ -66,8 +58,9 @@ fn where_says_what_connections_meet() {
             assert!(shown.contains(text), "{args:?}: {text}\n{shown}");
         }
     }
-    let steps = place(node, &["shop/web", "--from", "10.0.1.6", "--json"]);
-    let steps: Vec<Step> = serde_json::from_str(&steps).unwrap();
+    let printed = place(node, &["shop/web", "--from", "10.0.1.6", "-o", "json"]);
+    let report: where_to::Report = parse("where", printed.as_bytes()).unwrap();
+    let steps = report.steps;
     let is_from = |from: &str| steps.iter().any(|one| one.what.starts_with(from));
     assert!(is_from("from pods goes to one of 2"), "{steps:?}");
     let itself = "keeps its address, but for a connection to itself";
@@ -76,6 +69,22 @@ fn where_says_what_connections_meet() {
     // The VXLAN device's address, which no Node lists, is the node's own.
     let shown = place(node, &["shop/web", "--from", "10.0.1.0"]);
     assert!(shown.contains("from this node goes to"), "{shown}");
+    // Through the Service: first where it leads, then what the policies of its pods say.
+    let (exit, shown) = tweedctl(
+        node,
+        &["why", "10.0.1.5", "svc/shop/web:8080", "--exit-code"],
+    );
+    assert_eq!(exit, Exit::Fine, "{shown}");
+    let at = |text: &str| {
+        shown
+            .find(text)
+            .unwrap_or_else(|| panic!("{text}\n{shown}"))
+    };
+    let goes_to = at("goes to one of 2 endpoints");
+    for endpoint in ["→ 10.0.1.6, TCP port 80", "→ 10.0.1.7, TCP port 80"] {
+        assert!(goes_to < at(endpoint), "{shown}");
+    }
+    assert!(shown.contains("no policy exists"), "{shown}");
     let error = refusal(node, &["shop/nothing"]);
     assert!(error.contains("headless"), "{error}");
 
@@ -106,7 +115,7 @@ fn without_policies_an_add_is_told_that_none_are_in_force() {
     let scene = Scene::new(&[cidrs(), service(), endpoints(&[6])]);
     let agent = scene.node.start(&["--services", "on", "--policy", "off"]);
     agent.ready();
-    let judge = Request::Judge(Judge {
+    let judge = plugin::Request::Judge(Judge {
         network: NetworkName::new("tweed").unwrap(),
         container_id: ContainerId::new("client").unwrap(),
         ifname: IfName::new("eth0").unwrap(),
@@ -115,9 +124,9 @@ fn without_policies_an_add_is_told_that_none_are_in_force() {
         wait_ms: 60_000,
     });
     let connection = Connection::ask(&scene.node.path("run"), &judge).unwrap();
-    let answer: Answer = connection
+    let answer: plugin::Answer = connection
         .answer(Instant::now() + Duration::from_secs(60))
         .unwrap();
-    assert_eq!(answer, Answer::NotInForce {});
+    assert_eq!(answer, plugin::Answer::NotInForce {});
     assert!(place(&scene.node, &["shop/web"]).contains("the kernel is as planned"));
 }

@@ -1,4 +1,4 @@
-//! What people see of a denied connection: the answer of `policy why`, asked through
+//! What people see of a denied connection: the answer of `tweedctl why`, asked through
 //! `kubectl exec`, and the log of dropped packets in `kubectl logs`.
 
 use anyhow::{Context, Result, ensure};
@@ -31,7 +31,7 @@ pub fn denied(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
         let names = ["DENIED", "NetworkPolicy e2e-policy/default-deny"];
         ensure!(
             names.iter().all(|name| answer.contains(name)),
-            "policy why says {answer}"
+            "tweedctl why says {answer}"
         );
         let expected = format!(
             "direction=\"ingress\" from=\"e2e-policy/{}\" to=\"e2e-policy/server\"",
@@ -78,7 +78,7 @@ pub fn allowed(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     let answer = why(fixture, &agent, &cast.friend, cast)?;
     ensure!(
         answer.contains("NetworkPolicy e2e-policy/from-friends") && !answer.contains("DENIED"),
-        "policy why says {answer}"
+        "tweedctl why says {answer}"
     );
     Ok(())
 }
@@ -91,6 +91,6 @@ fn why(fixture: &Fixture<'_>, agent: &str, client: &Endpoint, cast: &Cast) -> Re
     };
     let from = format!("{namespace}/{}", client.name);
     let to = format!("{}/server:{}", fixture.namespace(), cast.server.web);
-    let words = ["tweed-agent", "policy", "why", &from, &to];
+    let words = ["tweedctl", "why", &from, &to];
     Ok(fixture.kubectl().exec(agent, words)?)
 }

@@ -8,7 +8,7 @@
 //! paths            waits until a path is open or closed
 //! open_flows       open connections while policies and agents come and go
 //! network_policy   NetworkPolicies: namespaces, named ports, egress, probes
-//! explained        the answer of `policy why`, and the log of dropped packets
+//! explained        the answer of `tweedctl why`, and the log of dropped packets
 //! cluster_policy   ClusterNetworkPolicies, whose definition is installed late
 //! unsupported      a policy that cannot be carried out
 //! readyz           what the agents say of it on their nodes
