@@ -5,6 +5,7 @@ in_image() { chroot /project/image "$@"; }
 
 in_image /usr/bin/tweed-agent --version
 in_image /usr/bin/tweed-install --version
+in_image /usr/bin/tweedctl --version
 for plugin in tweed tweed-ipam; do
     CNI_COMMAND=VERSION in_image "/opt/tweed/bin/$plugin" <<<'{"cniVersion":"1.1.0"}'
 done

@@ -24,4 +24,5 @@ mod policy;
 mod repair;
 mod restart;
 mod sctp;
+mod tweedctl;
 mod underlay;

@@ -180,7 +180,9 @@ impl PolicyPlanner {
         if matches!(self.who(address), Who::Node(_)) {
             return None;
         }
-        self.index.nodes.of_pod_address(address)
+        let node = self.index.nodes.of_pod_address(address)?;
+        // No pod of this node has it.
+        (node != self.node_name()).then_some(node)
     }
 
     /// What the sets of the kernel's table are to hold of the ends.

@@ -26,17 +26,19 @@ struct Located {
 pub(super) fn ask(why: &Why, agents: &dyn Agents) -> Result<Vec<Answered<Report>>> {
     let from = locate(agents, &why.from)?;
     let to = locate(agents, &why.to.place)?;
-    let start = match from.node.as_ref().or(to.node.as_ref()) {
-        Some(node) => node.clone(),
+    let mut nodes: BTreeSet<String> = from.node.iter().chain(&to.node).cloned().collect();
+    if nodes.is_empty() {
         // What no pod is part of, all nodes know alike.
-        None => any_node(agents)?,
-    };
+        nodes.insert(any_node(agents)?);
+    }
     let mut answers = Answers::default();
     for (source, destination) in pairs(why, &from, &to)? {
-        answers.ask(agents, &start, source, destination)?;
+        for node in &nodes {
+            answers.ask(agents, node, source.clone(), destination.clone())?;
+        }
     }
     // The other ends, of a Service many.
-    for (node, source, destination) in answers.open(&start) {
+    for (node, source, destination) in answers.open() {
         answers.ask(agents, &node, source, destination)?;
     }
     Ok(answers.0.into_iter().collect())
@@ -68,8 +70,8 @@ impl Answers {
         Ok(())
     }
 
-    /// The flows that other nodes than `asked` decide one end of.
-    fn open(&self, asked: &str) -> Vec<(String, Place, Destination)> {
+    /// The flows that a node decides one end of which was not asked.
+    fn open(&self) -> Vec<(String, Place, Destination)> {
         let reports = self.0.values().flatten();
         let flows = reports.flat_map(|report| report.answers.iter().flat_map(|one| &one.flows));
         let open: BTreeSet<_> = flows
@@ -82,7 +84,7 @@ impl Answers {
                 flow.elsewhere()
                     .map(move |(_, node)| (node.to_owned(), ends))
             })
-            .filter(|(node, _)| node != asked)
+            .filter(|(node, _)| !self.0.contains_key(node))
             .collect();
         let typed = |(node, (from, to, service))| {
             let place = Place::End(End::Address(to));

@@ -105,6 +105,14 @@ fn both_ends_are_asked_by_address_and_the_one_that_denies_counts() {
 }
 
 #[test]
+fn the_end_that_denies_counts_where_the_other_one_cannot_be_asked() {
+    let by_address = "why 10.0.3.7 10.0.2.6:5432/TCP";
+    let (exit, seen) = asked("shop/lost", "shop/db:5432");
+    assert_eq!(exit.unwrap(), Exit::Denied);
+    assert!(seen.contains(&of("n3", by_address)), "{seen:?}");
+}
+
+#[test]
 fn what_cannot_be_found_is_an_error_and_never_allowed() {
     let (missing, _) = asked("shop/nobody", "shop/db:5432");
     assert!(

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tweed_lab::wait_until;
+use tweed_lab::{Programs, wait_until};
 
 use super::LIMIT;
 use super::cast::Cast;
@@ -33,6 +33,9 @@ pub fn denied(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
             names.iter().all(|name| answer.contains(name)),
             "tweedctl why says {answer}"
         );
+        let told = both_ends(fixture, client, cast)?;
+        let by = format!("node {}: ingress of the destination is DENIED", cast.node);
+        ensure!(told.contains(&by), "tweedctl says {told}");
         let expected = format!(
             "direction=\"ingress\" from=\"e2e-policy/{}\" to=\"e2e-policy/server\"",
             client.name
@@ -83,14 +86,32 @@ pub fn allowed(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     Ok(())
 }
 
-/// The answer of an agent about a client and the named port of the first server.
-fn why(fixture: &Fixture<'_>, agent: &str, client: &Endpoint, cast: &Cast) -> Result<String> {
+/// What `tweedctl` says outside of the cluster, after asking the nodes of both ends: it ends as
+/// for a connection that is denied.
+fn both_ends(fixture: &Fixture<'_>, client: &Endpoint, cast: &Cast) -> Result<String> {
+    let program = Programs::find()?.own("tweedctl")?;
+    let (from, to) = ends(fixture, client, cast);
+    let mut command = fixture.kubectl().client(program);
+    let output = command.args(["why", &from, &to, "--exit-code"]).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(3), "it ends otherwise: {text}");
+    Ok(text)
+}
+
+/// A client and the named port of the first server, as they are typed.
+fn ends(fixture: &Fixture<'_>, client: &Endpoint, cast: &Cast) -> (String, String) {
     let namespace = match client.name.as_str() {
         "friend" => super::cast::FRIENDS,
         _ => fixture.namespace(),
     };
-    let from = format!("{namespace}/{}", client.name);
     let to = format!("{}/server:{}", fixture.namespace(), cast.server.web);
+    (format!("{namespace}/{}", client.name), to)
+}
+
+/// The answer of an agent about a client and the named port of the first server.
+fn why(fixture: &Fixture<'_>, agent: &str, client: &Endpoint, cast: &Cast) -> Result<String> {
+    let (from, to) = ends(fixture, client, cast);
     let words = ["tweedctl", "why", &from, &to];
     Ok(fixture.kubectl().exec(agent, words)?)
 }
