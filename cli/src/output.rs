@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::answered::Unanswered;
+use crate::answered::{Answered, Unanswered};
 
 /// How answers are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -83,6 +83,16 @@ impl<'a> Page<'a> {
             format!("node {node}: ")
         };
         self.toned(Tone::Bad, &format!("{on}{why}"))
+    }
+
+    /// Says which nodes have not answered.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn all_unanswered<R>(&mut self, answers: &[Answered<R>]) -> io::Result<()> {
+        let failed = answers.iter();
+        let mut failed = failed.filter_map(|(node, one)| Some((node, one.as_ref().err()?)));
+        failed.try_for_each(|(node, why)| self.unanswered(node, why))
     }
 
     /// Prints rows below their header, each column as wide as its widest cell.

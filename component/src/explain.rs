@@ -229,6 +229,9 @@ pub struct Step {
     /// The endpoint that it is about, if new connections are sent there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<SocketAddr>,
+    /// What becomes of a client's connections to a Service, if it is about that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
 }
 
 impl Step {

@@ -164,12 +164,7 @@ impl Verb for Addresses {
                 page.line(&format!("warning: {problem}{of}{node}"))?;
             }
         }
-        for (node, one) in answers {
-            if let Err(why) = one {
-                page.unanswered(node, why)?;
-            }
-        }
-        Ok(())
+        page.all_unanswered(answers)
     }
 
     fn exit(&self, answers: &[Answered<Report>]) -> Exit {

@@ -80,9 +80,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether a Service leads nowhere.
+    /// Whether a Service leads nowhere, or refuses the client in every way.
     fn is_refused(&self) -> bool {
-        !self.service.is_empty() && self.answers.is_empty()
+        let mut ways = self.service.iter().filter_map(|step| step.verdict.as_ref());
+        let is_closed = ways.clone().next().is_some() && ways.all(|one| *one == Verdict::Denied);
+        is_closed || (!self.service.is_empty() && self.answers.is_empty())
     }
 }
 
@@ -159,33 +161,21 @@ impl Verb for Why {
         for note in &merged.notes {
             page.line(&note.to_string())?;
         }
-        let failed = answers.iter();
-        let failed = failed.filter_map(|(node, answer)| Some((node, answer.as_ref().err()?)));
-        for (node, why) in failed {
-            page.unanswered(node, why)?;
-        }
-        Ok(())
+        page.all_unanswered(answers)
     }
 
     fn exit(&self, answers: &[Answered<Report>]) -> Exit {
-        let reports = || {
-            answers
-                .iter()
-                .filter_map(|(_, answer)| answer.as_ref().ok())
-        };
+        let mut reports = answers.iter().filter_map(|(_, one)| one.as_ref().ok());
         let merged = merge::merged(answers);
-        let verdicts: Vec<&Verdict> = merged
-            .flows
+        let flows = merged.flows.iter();
+        let verdicts: Vec<&Verdict> = flows.map(|(flow, _)| flow.verdict()).collect();
+        let mut open = verdicts
             .iter()
-            .map(|(flow, _)| flow.verdict())
-            .collect();
-        let is_open = verdicts
-            .iter()
-            .any(|one| matches!(one, Verdict::DecidedBy(_)));
+            .filter(|one| matches!(one, Verdict::DecidedBy(_)));
+        let is_open = open.next().is_some();
         let is_of_one_node = answers.iter().all(|(node, _)| node.is_empty());
-        if self.exit_code
-            && (verdicts.contains(&&Verdict::Denied) || reports().any(Report::is_refused))
-        {
+        let is_denied = verdicts.contains(&&Verdict::Denied);
+        if self.exit_code && (is_denied || reports.any(Report::is_refused)) {
             Exit::Denied
         } else if is_open && (self.exit_code || !is_of_one_node) {
             Exit::Undetermined

@@ -70,10 +70,8 @@ fn where_says_what_connections_meet() {
     let shown = place(node, &["shop/web", "--from", "10.0.1.0"]);
     assert!(shown.contains("from this node goes to"), "{shown}");
     // Through the Service: first where it leads, then what the policies of its pods say.
-    let (exit, shown) = tweedctl(
-        node,
-        &["why", "10.0.1.5", "svc/shop/web:8080", "--exit-code"],
-    );
+    let asked = ["why", "10.0.1.5", "svc/shop/web:8080", "--exit-code"];
+    let (exit, shown) = tweedctl(node, &asked);
     assert_eq!(exit, Exit::Fine, "{shown}");
     let at = |text: &str| {
         shown
@@ -94,6 +92,9 @@ fn where_says_what_connections_meet() {
         shown => Err(shown),
     });
     assert!(!scene.connects(CLUSTER_IP));
+    let asked = ["why", "10.0.1.5", "svc/shop/web:8080", "--exit-code"];
+    let (exit, shown) = tweedctl(node, &asked);
+    assert_eq!(exit, Exit::Denied, "{shown}");
     agent.ready();
 }
 

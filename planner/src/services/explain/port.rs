@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use tweed_component::explain::{Step, listed, protocol_name};
+use tweed_component::explain::{Step, Verdict, listed, protocol_name};
 use tweed_core::family::Family;
 
 use super::lookup::{Because, Origin, Way};
@@ -113,7 +113,9 @@ impl Answer<'_> {
         let rejected = || {
             Step::new(format!("{from} is REJECTED")).because("there is no usable endpoint anywhere")
         };
-        let step = match lookup::way(self.model(), at, origin, source)? {
+        let way = lookup::way(self.model(), at, origin, source)?;
+        let mut verdict = Verdict::Denied;
+        let step = match way {
             Way::Rejected => rejected(),
             Way::NoLocalEndpoint => Step::new(format!("{from} is DROPPED"))
                 .because("the traffic policy is Local and all endpoints are on other nodes"),
@@ -131,6 +133,7 @@ impl Answer<'_> {
                         } else {
                             self.masqueraded_to(group, origin, source)
                         };
+                        verdict = Verdict::Allowed;
                         Step::new(format!(
                             "{from} goes to one of {count} endpoints{whose} (group {group:#x}), {becomes}"
                         ))
@@ -140,7 +143,10 @@ impl Answer<'_> {
                 }
             }
         };
-        Some(step.depth(2))
+        Some(Step {
+            verdict: Some(verdict),
+            ..step.depth(2)
+        })
     }
 
     /// To which endpoints of a group a flow is masqueraded that keeps its source by its
