@@ -20,7 +20,7 @@ pub trait Verb {
     /// version only adds keys that have a default.
     type Report: Serialize + DeserializeOwned;
 
-    /// The word that is typed, and the report's key.
+    /// The report's key, and the word that is typed if [`Verb::arguments`] names no other.
     const NAME: &'static str;
 
     /// The answer of the node that this program runs on.

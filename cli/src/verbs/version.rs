@@ -38,7 +38,8 @@ pub struct Report {
 
 impl Verb for Version {
     type Report = Report;
-    const NAME: &'static str = "version";
+    /// `version` is that of the document.
+    const NAME: &'static str = "versions";
 
     fn local(&self, node: &Node) -> Result<Report, Unanswered> {
         match node.ask(&Request::Version {})? {
@@ -48,6 +49,10 @@ impl Verb for Version {
             }),
             _ => Err(unexpected()),
         }
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        vec!["version".to_owned()]
     }
 
     fn render(&self, answers: &[Answered<Report>], page: &mut Page<'_>) -> io::Result<()> {
