@@ -12,9 +12,11 @@
 //! - [`progress`] is the only answer to "does the kernel hold the plan?".
 //! - [`explain`] is what people ask, and what every component answers; [`message`] is how
 //!   that is written on the agent's socket.
+//! - [`peers`] is what a node knows of the others by asking them.
 
 pub mod explain;
 pub mod message;
+pub mod peers;
 pub mod progress;
 pub mod schema;
 pub mod step;

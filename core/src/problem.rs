@@ -195,6 +195,18 @@ problem_kinds! {
     /// The list of Nodes is empty, or does not have the own Node.
     OwnNodeMissing, "own-node-missing", OwnNode, NewPods,
         "check --node-name, and that the source is this cluster's; until the Node is there, nothing is changed";
+    /// Large packets do not reach other nodes.
+    PeerMtu, "peer-mtu", AnyNode, Warning,
+        "raise the MTU on the way between the nodes, or give every agent an --mtu that passes";
+    /// Packets pass between this node and others in one direction only.
+    PeerOneWay, "peer-one-way", AnyNode, Warning,
+        "let what is named pass in the other direction too: a firewall, a security group or a stale route on the way drops it";
+    /// Nodes answer at their own addresses, and not over the way that pods' packets take.
+    PeerSilent, "peer-silent", AnyNode, Warning,
+        "let the VXLAN port pass between the nodes, with direct routes the addresses of pods: a firewall, a security group or the network between them drops it";
+    /// Nodes that are Ready answer nothing.
+    PeerUnreachable, "peer-unreachable", AnyNode, Warning,
+        "mend the network between the nodes, or the node itself; it is no problem any more once its Node is not Ready or deleted";
     /// The program `tweed` is not where the runtime looks for it.
     PluginMissing, "plugin-missing", Host, Warning,
         "copy the program tweed there, or give --cni-bin-dir the folder where it is";

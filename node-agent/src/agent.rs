@@ -24,7 +24,7 @@ use crate::serve::{http, services::health_checks};
 use crate::sources::policy::PolicyWatches;
 use crate::sources::{MAX_EVENTS, Sources, count::SourceCount};
 use crate::tasks::Tasks;
-use crate::{drop_log, other_agent};
+use crate::{drop_log, other_agent, probe};
 use crate::{kept_nodes::KeptNodes, publish::Publisher};
 use crate::{run_loop, serve::metrics::Metrics, serve::status::StatusBoard, sources, state::State};
 use tweed_core::atomic_file::make_folder;
@@ -120,6 +120,11 @@ pub async fn run(
     tasks.spawn("the task that applies changes of Nodes", updating);
     if config.policy && config.policy_log && !config.once {
         log_drops(&mut tasks, &state, &board, &metrics, &stop);
+    }
+    if config.probe_peers {
+        let (state, board) = (Arc::clone(&state), Arc::clone(&board));
+        let probing = probe::run(state, board, metrics.clone(), stop.clone());
+        tasks.spawn("the task that probes other nodes", probing);
     }
     watch_components(
         &mut tasks, sources, &config, &state, &metrics, wanted, &stop,

@@ -12,7 +12,8 @@
 //! [`agent_socket`], when its pod is judged by the policies ([`enforce`]); [`judgements`] holds who waits.
 //! [`agent`] connects these parts, and [`program`] runs them with the resolved
 //! [`config`]. What others ask for may use [`descriptors`] up to its share, and what is not
-//! needed any more of [`memory`] is given back.
+//! needed any more of [`memory`] is given back. [`probe`] asks the other nodes whether they
+//! are reached.
 
 pub mod agent;
 pub mod agent_socket;
@@ -27,6 +28,7 @@ pub mod logging;
 pub mod memory;
 pub mod other_agent;
 pub mod packet;
+pub mod probe;
 pub mod program;
 pub mod publish;
 pub mod reconcile;

@@ -90,6 +90,7 @@ fn run(
             progress.send_replace(after);
             if changes == Changes::None {
                 reconcilers.prepare();
+                reconcilers.tell_peers(ended);
             }
         }
     }

@@ -14,15 +14,18 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use tokio::sync::watch;
 use tokio::task::{JoinError, spawn_blocking};
+use tweed_component::peers::PeerStatus;
 use tweed_core::agent_socket::message::Judge;
 use tweed_core::object::Event;
 use tweed_core::object::node::Node;
 use tweed_planner::overlay::cluster::Cluster;
+use tweed_planner::probe::Prober;
 
 use crate::config::Config;
 use crate::enforce::Verdict;
@@ -38,6 +41,8 @@ pub struct State {
     /// None with `--services off`.
     services: Option<Mutex<ServiceIndex>>,
     judgements: Judgements,
+    /// None with `--probe-peers off`.
+    probes: Option<Mutex<Prober>>,
     wake: EventFd,
 }
 
@@ -93,6 +98,7 @@ impl State {
             policy,
             services,
             judgements: Judgements::default(),
+            probes: config.probe_peers.then(Mutex::default),
             wake: EventFd::from_value_and_flags(0, flags)?,
         })
     }
@@ -179,6 +185,19 @@ impl State {
     /// The pods that wait to be judged.
     pub fn judgements(&self) -> &Judgements {
         &self.judgements
+    }
+
+    /// What is known of the ways to other nodes; none with `--probe-peers off`.
+    pub fn probes(&self) -> Option<MutexGuard<'_, Prober>> {
+        // Each change of it is whole before anything could panic.
+        let probes = self.probes.as_ref()?;
+        Some(probes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What other nodes answer to probes: a row for each way to one, by node; none with
+    /// `--probe-peers off`.
+    pub fn peers(&self) -> Option<Vec<PeerStatus>> {
+        Some(self.probes()?.status(Instant::now()))
     }
 
     /// Has the kernel thread end after the reconcile that it is in.

@@ -10,6 +10,7 @@
 //!   for each kind, fed by that kind's watch.
 //! - [`overlay`] plans how packets reach the pods of other nodes. It needs the
 //!   Nodes and what this machine has.
+//! - [`probe`] asks the other nodes whether they are reached.
 //! - Another planner (policy, services) is a folder beside `overlay`. It reads
 //!   its own stores and has the same shape: from its inputs and from what has
 //!   changed in them it makes either a whole new plan, or what makes that plan
@@ -27,6 +28,7 @@ extern crate self as tweed_planner;
 mod numbers;
 pub mod overlay;
 pub mod policy;
+pub mod probe;
 mod protocols;
 pub mod services;
 mod tables;

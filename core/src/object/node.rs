@@ -28,6 +28,10 @@ pub struct Node {
     /// [`TO_BE_DELETED`]. Load balancers then send it no new connections.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,
+    /// Whether it has a condition `Ready` that is not `True`: its kubelet has gone, or has not
+    /// begun yet. A source without conditions says nothing of that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_ready: bool,
 }
 
 /// The taint by which cluster-autoscaler says that it is about to delete a Node.

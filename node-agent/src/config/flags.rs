@@ -117,6 +117,14 @@ pub struct Flags {
           help_heading = "Overlay")]
     pub mtu: Mtu,
 
+    /// Whether the other nodes are asked, over the way that pods' packets take,
+    /// whether they are reached: ten packets a second at most
+    #[arg(long, env = "TWEED_PROBE_PEERS", value_name = "on|off", action = ArgAction::Set,
+          value_parser = switch("They are, and what does not answer is a warning",
+                                "They are not; probes of others are answered by the kernel alone"),
+          default_value = "on", help_heading = "Overlay")]
+    pub probe_peers: bool,
+
     /// How source ports are chosen for packets from pods to addresses outside
     /// the cluster, which leave with the node's address
     #[arg(long, env = "TWEED_MASQUERADE", value_name = "MODE",

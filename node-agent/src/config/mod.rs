@@ -29,6 +29,8 @@ pub struct Config {
     pub source: SourceConfig,
     /// What the overlay is planned from.
     pub overlay: tweed_planner::config::Config,
+    /// Whether other nodes are asked whether they are reached.
+    pub probe_peers: bool,
     /// Whether policies are enforced.
     pub policy: bool,
     /// Whether what policies drop is logged.

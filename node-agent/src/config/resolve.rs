@@ -86,6 +86,7 @@ impl Flags {
                 masquerade_ipv6: self.masquerade_ipv6,
                 masquerade_nodes: self.masquerade_nodes,
             },
+            probe_peers: self.probe_peers && !self.once,
             policy: self.policy,
             policy_log: self.policy_log,
             policy_wait: self.policy_wait,

@@ -46,12 +46,14 @@ pub mod sysctl;
 mod tables;
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::{mem, sync::Arc, time::Instant};
+use std::time::{Duration, Instant};
+use std::{mem, sync::Arc};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tweed_core::mac::Mac;
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::version::Version;
 use tweed_netlink::Error;
 use tweed_planner::overlay::{Network, OverlayPlanner, vtep};
 use tweed_planner::policy::Wants;
@@ -76,6 +78,8 @@ use tables::Tables;
 /// Maximum number of plans in one reconcile: a plan may need to know the way to other
 /// nodes than the one before.
 const MAX_PLANS: usize = 3;
+/// The least time from one list of the ways to other nodes to the next.
+const TELL_PEERS: Duration = Duration::from_secs(1);
 
 /// All reconcilers, and what they share.
 pub struct Reconcilers {
@@ -104,6 +108,8 @@ pub struct Reconcilers {
     written: drift::Written,
     /// What was wrong when a reconcile last came to its end.
     known: Vec<Problem>,
+    /// The plan and the Nodes out of which the ways to other nodes were last told, and when.
+    told: Option<(Version, Version, Instant)>,
 }
 
 /// What the files of an earlier run in this boot say.
@@ -193,6 +199,7 @@ impl Reconcilers {
             sources_reported: false,
             written: drift::Written::default(),
             known: Vec::new(),
+            told: None,
             metrics,
         })
     }
@@ -229,6 +236,24 @@ impl Reconcilers {
     /// waits for it.
     pub fn prepare(&mut self) {
         self.planner.prepare(&self.state.read().nodes);
+    }
+
+    /// Says over which ways the other nodes are reached, for their probes. That takes
+    /// milliseconds with thousands of Nodes, so it is done while nothing waits for it, and
+    /// not more often than [`TELL_PEERS`].
+    pub fn tell_peers(&mut self, now: Instant) {
+        let Some(mut probes) = self.state.probes() else {
+            return;
+        };
+        let nodes = &self.state.read().nodes;
+        let (plan, nodes_of) = (self.planner.version(), nodes.version());
+        let is_told = self.told.is_some_and(|(of_plan, of_nodes, at)| {
+            (of_plan, of_nodes) == (plan, nodes_of) || now.duration_since(at) < TELL_PEERS
+        });
+        if !is_told && let Some((own, peers)) = self.planner.peers(nodes) {
+            probes.set_peers(own, peers, now);
+            self.told = Some((plan, nodes_of, now));
+        }
     }
 
     /// Reconciles everything once. Says when to do so again, and what to publish.

@@ -39,6 +39,8 @@ pub enum Reporter {
     DropLog,
     /// The servers of health checks of Services.
     ServiceHealthPorts,
+    /// The probes of other nodes.
+    Probes,
 }
 
 /// The current problems of all reporters, and since when readiness is unchanged.

@@ -32,7 +32,13 @@ message! {
         key: text = 1,
     }
 
+    struct Condition {
+        kind: text = 1 as "type",
+        status: text = 2,
+    }
+
     struct Status {
+        conditions: objects(Condition) = 4,
         #[prost(message, repeated, tag = "5")]
         #[serde(deserialize_with = "addresses")]
         addresses: Vec<Address>,
@@ -55,7 +61,11 @@ impl Kind for Node {
     fn from_fields(fields: NodeFields) -> Result<Self, InvalidName> {
         let mut metadata = fields.metadata.unwrap_or_default();
         let spec = fields.spec.unwrap_or_default();
-        let addresses = fields.status.unwrap_or_default().addresses.into_iter();
+        let status = fields.status.unwrap_or_default();
+        let mut conditions = status.conditions.iter();
+        let ready = conditions.find(|condition| condition.kind == b"Ready");
+        let not_ready = ready.is_some_and(|condition| condition.status != b"True");
+        let addresses = status.addresses.into_iter();
         let mut addresses: Vec<NodeAddress> = addresses.filter_map(Address::of_use).collect();
         let mut pod_cidrs = list_or_first(spec.pod_cidrs, spec.pod_cidr);
         // Thousands of Nodes are kept, and lists come with room for four entries.
@@ -67,6 +77,7 @@ impl Kind for Node {
             name: metadata.name(Self::NAME)?,
             created: metadata.created(),
             leaving: metadata.is_deleted() || to_be_deleted,
+            not_ready,
             labels: metadata.labels().into(),
             uid: lossy(metadata.uid),
             pod_cidrs,
@@ -202,6 +213,23 @@ mod tests {
         ));
         let deleted = json!({"name": "a", "deletionTimestamp": "2026-11-21T10:00:00Z"});
         assert!(leaving(deleted, Value::Null));
+    }
+
+    #[test]
+    fn a_node_is_not_ready_if_a_condition_says_so() {
+        let not_ready = |conditions: Value| {
+            let status = json!({"conditions": conditions});
+            let value = json!({"metadata": {"name": "a"}, "status": status});
+            node(value).unwrap().not_ready
+        };
+        let condition = |kind: &str, status: &str| json!({"type": kind, "status": status});
+        assert!(!not_ready(Value::Null));
+        assert!(!not_ready(json!([condition("Ready", "True"), 7])));
+        assert!(!not_ready(json!([condition("DiskPressure", "False")])));
+        for status in ["False", "Unknown", ""] {
+            let other = condition("DiskPressure", "False");
+            assert!(not_ready(json!([other, condition("Ready", status)])));
+        }
     }
 
     #[test]

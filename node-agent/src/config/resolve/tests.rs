@@ -39,6 +39,7 @@ fn without_flags_the_defaults_of_the_design_hold() {
             masquerade_ipv6: MasqueradeIpv6::Auto,
             masquerade_nodes: MasqueradeNodes::Auto,
         },
+        probe_peers: true,
         policy: true,
         policy_log: false,
         policy_wait: std::time::Duration::from_secs(2),

@@ -1,0 +1,231 @@
+//! Which node is asked next. Those of which something is to be found out come first and each
+//! second; the others in turn, the one first that was asked longest ago.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use tweed_component::peers::{PeerState, PeerStatus};
+use tweed_core::family::Family;
+use tweed_core::problem::Problem;
+
+use super::path::{self, Path, Sent, Target};
+use super::{Message, Own, Peer, Probe, SPACING, TIMEOUT, problems};
+
+/// How many turns of all others a way that is not the main one to its node is asked after.
+const ROUNDS_BETWEEN: u32 = 10;
+/// For how long at least it counts that a packet has arrived.
+const RECENT: Duration = Duration::from_secs(30);
+/// How many packets a turn has at most.
+const MAX_PACKETS: u32 = 4;
+
+/// All ways to other nodes, and what is known of them.
+#[derive(Debug, Default)]
+pub struct Prober {
+    own: Own,
+    /// By the address of pods: no two nodes have the same.
+    paths: BTreeMap<IpAddr, Path>,
+    /// The nodes' own addresses.
+    underlays: BTreeSet<IpAddr>,
+    /// The ways that wait for their turn, by when it comes: first the urgent ones.
+    urgent: BTreeSet<(Instant, IpAddr)>,
+    others: BTreeSet<(Instant, IpAddr)>,
+    /// The turns that are open, by when they end.
+    open: VecDeque<(Instant, IpAddr)>,
+    last_id: u64,
+    changed: bool,
+}
+
+impl Prober {
+    /// Takes the ways of now. One that has changed is a new one, and comes first.
+    pub fn set_peers(&mut self, own: Own, peers: Vec<Peer>, now: Instant) {
+        let other_mtu = own.mtu != self.own.mtu;
+        self.own = own;
+        self.changed = true;
+        self.underlays = peers.iter().map(|peer| peer.underlay).collect();
+        let mut old = std::mem::take(&mut self.paths);
+        let mut new = Vec::new();
+        for peer in peers {
+            let same = old.remove(&peer.address).filter(|path| {
+                let before = &path.peer;
+                (&before.node, before.underlay, before.way) == (&peer.node, peer.underlay, peer.way)
+            });
+            let mut path = same.unwrap_or_else(|| {
+                new.push(peer.address);
+                Path::new(peer.clone(), now)
+            });
+            path.peer = peer;
+            if other_mtu {
+                path.forget_sizes();
+            }
+            self.paths.insert(path.peer.address, path);
+        }
+        let goes_on = |address: &IpAddr| self.paths.contains_key(address) && !new.contains(address);
+        self.urgent.retain(|(_, address)| goes_on(address));
+        self.others.retain(|(_, address)| goes_on(address));
+        self.open.retain(|(_, address)| goes_on(address));
+        self.urgent
+            .extend(new.into_iter().map(|address| (now, address)));
+    }
+
+    /// What to send now, if it is the turn of one; of more than one packet the next turn has to
+    /// wait for [`SPACING`] each.
+    pub fn turn(&mut self, now: Instant) -> Vec<Probe> {
+        self.end_turns(now);
+        let is_due = |(at, _): &(Instant, IpAddr)| *at <= now;
+        let queue = match self.urgent.first().is_some_and(is_due) {
+            true => &mut self.urgent,
+            false => &mut self.others,
+        };
+        let Some((_, address)) = queue.first().copied().filter(is_due) else {
+            return Vec::new();
+        };
+        queue.pop_first();
+        let (Some(path), own) = (self.paths.get_mut(&address), &self.own) else {
+            return Vec::new();
+        };
+        let mut sent = Vec::new();
+        let mut probes = Vec::new();
+        for (target, means) in path.packets(own.mtu) {
+            self.last_id += 1;
+            let (from, to, size) = match target {
+                Target::Pods { size } => (&own.addresses, address, size),
+                Target::Node => {
+                    let to = path.peer.underlay;
+                    (&own.underlay, to, path::small(to))
+                }
+            };
+            let about = own.addresses.get(&Family::of(address));
+            probes.push(Probe {
+                id: self.last_id,
+                means,
+                from: from.get(&Family::of(to)).copied(),
+                to,
+                size,
+                asks_about: about.copied().unwrap_or(address),
+            });
+            sent.push(Sent {
+                id: self.last_id,
+                target,
+                means,
+                answered: false,
+            });
+        }
+        path.begin(sent, now);
+        self.open.push_back((now + TIMEOUT, address));
+        probes
+    }
+
+    /// Ends the turns whose time is over.
+    fn end_turns(&mut self, now: Instant) {
+        while let Some((_, address)) = self.open.pop_front_if(|(ends, _)| *ends <= now) {
+            let ways = u32::try_from(self.paths.len()).unwrap_or(u32::MAX);
+            let Some(path) = self.paths.get_mut(&address) else {
+                continue;
+            };
+            self.changed |= path.end(self.own.mtu);
+            if path.is_urgent() {
+                self.urgent.insert((now, address));
+            } else if path.peer.is_main {
+                self.others.insert((now, address));
+            } else {
+                let round = (SPACING * ways).max(TIMEOUT);
+                self.others.insert((now + ROUNDS_BETWEEN * round, address));
+            }
+        }
+    }
+
+    /// How long there is nothing to do, if nobody else does anything.
+    pub fn idle(&self, now: Instant) -> Option<Duration> {
+        let open = self.open.front();
+        let next = [open, self.urgent.first(), self.others.first()];
+        let next = next.into_iter().flatten().map(|(at, _)| *at).min()?;
+        Some(next.saturating_duration_since(now))
+    }
+
+    /// The packet with this number could not be sent, as this node lacks its source: that says
+    /// nothing of the peer.
+    pub fn not_sent(&mut self, id: u64) {
+        if let Some(path) = self.asked(id) {
+            path.sent.retain(|sent| sent.id != id);
+        }
+    }
+
+    /// The packet with this number was answered; `heard` is what the answer says of it. Gives
+    /// the time from a small packet to its answer.
+    pub fn answered(&mut self, id: u64, heard: Option<Duration>, now: Instant) -> Option<Duration> {
+        self.asked(id)?.answer(id, heard, now)
+    }
+
+    fn asked(&mut self, id: u64) -> Option<&mut Path> {
+        let is_of = |path: &Path| path.sent.iter().any(|sent| sent.id == id);
+        let mut open = self.open.iter().map(|(_, address)| *address);
+        let address = open.find(|address| self.paths.get(address).is_some_and(is_of))?;
+        self.paths.get_mut(&address)
+    }
+
+    /// What is answered to a datagram from this address: only the nodes get an answer.
+    pub fn answer_to(&mut self, from: IpAddr, asked: &Message, now: Instant) -> Option<Message> {
+        if asked.is_answer {
+            return None;
+        }
+        let mut heard = None;
+        if let Some(path) = self.paths.get_mut(&from) {
+            path.hear(now);
+        } else if self.underlays.contains(&from) {
+            let path = self.paths.get(&asked.address);
+            heard = path.and_then(|path| path.heard_ago(now));
+        } else {
+            return None;
+        }
+        Some(Message {
+            is_answer: true,
+            heard,
+            ..*asked
+        })
+    }
+
+    /// For how long it counts that something has arrived: the time in which each way has
+    /// several turns.
+    fn recent(&self) -> Duration {
+        let ways = u32::try_from(self.paths.len()).unwrap_or(u32::MAX);
+        RECENT.max(SPACING * ways * MAX_PACKETS * 2)
+    }
+
+    /// A row for each way, by node.
+    pub fn status(&self, now: Instant) -> Vec<PeerStatus> {
+        let (recent, mtu) = (self.recent(), self.own.mtu);
+        let paths = self.paths.values();
+        let mut rows: Vec<_> = paths.map(|path| path.status(now, recent, mtu)).collect();
+        rows.sort_by(|a, b| (&a.node, a.address).cmp(&(&b.node, b.address)));
+        rows
+    }
+
+    /// How many nodes are in each state. One with two ways is in the worse of the two.
+    pub fn counts(&self, now: Instant) -> BTreeMap<PeerState, usize> {
+        let mut nodes = BTreeMap::<&str, PeerState>::new();
+        for path in self.paths.values() {
+            let state = path.state(now, self.recent());
+            let worst = nodes.entry(&path.peer.node).or_insert(state);
+            *worst = state.max(*worst);
+        }
+        let mut counts: BTreeMap<_, _> = PeerState::ALL.map(|state| (state, 0)).into();
+        for state in nodes.into_values() {
+            *counts.entry(state).or_default() += 1;
+        }
+        counts
+    }
+
+    /// What is wrong: one problem of each kind, however many nodes it is about.
+    pub fn problems(&self, now: Instant) -> Vec<Problem> {
+        let recent = self.recent();
+        let states = self.paths.values();
+        let states = states.map(|path| (path, path.state(now, recent), path.lost(now, recent)));
+        problems::of(states, &self.own)
+    }
+
+    /// Whether anything may be known now that was not when this was last asked.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+}
