@@ -10,6 +10,7 @@
 //! | address | on the VXLAN device, and not link-local | others are never touched |
 //! | route | main table, protocol 116 | others are never touched; one in the way is reported |
 //! | …of these, to a pod's link | | added and repaired, never removed: DEL does that; others with its key are removed |
+//! | route to an own address | local table, protocol 116 | added, repaired and removed |
 //! | neighbour | on the VXLAN device, permanent | the kernel adds and removes others |
 //! | …on a pod's link | permanent, for an address of its record | never removed |
 //! | FDB entry | on the VXLAN device | entries of other devices are never touched |
@@ -24,7 +25,7 @@ use crate::nf::conntrack::Conntrack;
 use crate::nf::element::{ITEM, KEY, VALUE};
 use crate::nf::object::{DELETE_ELEMENTS, ELEMENTS, SET_NAME, TableKey};
 use crate::nf::{FAMILY_INET, Socket, Transaction, attributes::Attributes};
-use crate::route::{MAIN_TABLE, Route};
+use crate::route::{LOCAL_TABLE, MAIN_TABLE, Route};
 use crate::{error::Error, link::Link};
 use ipnetwork::IpNetwork;
 use tweed_core::{attachment::Attachment, mac::Mac};
@@ -158,7 +159,7 @@ pub fn is_in_group(link: &Link) -> bool {
 
 /// Whether `route` is one that tweed made.
 pub fn is_route(route: &Route) -> bool {
-    route.table == MAIN_TABLE && route.protocol == ROUTE_PROTOCOL
+    matches!(route.table, MAIN_TABLE | LOCAL_TABLE) && route.protocol == ROUTE_PROTOCOL
 }
 
 /// Whether the agent keeps or removes this address of the VXLAN device. The kernel

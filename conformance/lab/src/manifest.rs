@@ -28,6 +28,8 @@ pub struct NodeManifest {
     pub pod_cidrs: Vec<String>,
     /// `status.addresses`: type and address.
     pub addresses: Vec<(String, String)>,
+    /// Whether it has a condition `Ready` that is `Unknown`, as that of a node that has gone.
+    pub not_ready: bool,
 }
 
 impl NodeManifest {
@@ -41,6 +43,7 @@ impl NodeManifest {
             labels: BTreeMap::new(),
             pod_cidrs: vec![pod_cidr.to_owned()],
             addresses: vec![("InternalIP".to_owned(), address.to_string())],
+            not_ready: false,
         }
     }
 
@@ -61,6 +64,9 @@ impl NodeManifest {
         });
         if let Some(created) = &self.created {
             node["metadata"]["creationTimestamp"] = json!(created);
+        }
+        if self.not_ready {
+            node["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
         }
         if let Some(first) = self.pod_cidrs.first() {
             node["spec"]["podCIDR"] = json!(first);

@@ -21,6 +21,7 @@ mod lossy;
 mod nodes;
 mod paths;
 mod policy;
+mod probes;
 mod repair;
 mod restart;
 mod sctp;

@@ -31,7 +31,8 @@ pub(super) fn is_ours(link: &Link) -> bool {
 /// Removes links and routes, and says whether there was a link.
 fn remove_links(journal: &mut Journal<'_>) -> Result<bool, Error> {
     let mut socket = Socket::open()?;
-    let routes = route::list(&mut socket, Some(ROUTE_PROTOCOL))?;
+    let mut routes = route::list(&mut socket, Some(ROUTE_PROTOCOL))?;
+    routes.extend(route::local(&mut socket, ROUTE_PROTOCOL)?);
     let mut links = link::list(&mut socket)?;
     links.retain(is_ours);
     // Routes first: the kernel removes some of them with a link, and a later

@@ -20,6 +20,8 @@ use crate::rt::{Request, Socket};
 pub const MAIN_TABLE: u32 = 254;
 /// The table of the machine's own addresses (`RT_TABLE_LOCAL`).
 pub const LOCAL_TABLE: u32 = 255;
+/// Index of the link `lo`.
+const LOOPBACK: u32 = 1;
 /// Any table (`RT_TABLE_UNSPEC`).
 const UNSPECIFIED_TABLE: u32 = 0;
 /// Metric of an IPv6 route that is given none (`IP6_RT_PRIO_USER`).
@@ -182,6 +184,17 @@ impl Route {
         each.collect()
     }
 
+    /// The route by which this machine has the address `destination` without any link that
+    /// has it: of the link `lo`, in the table of the machine's own addresses.
+    pub fn local(destination: IpNetwork, protocol: u8) -> Self {
+        Self {
+            table: LOCAL_TABLE,
+            kind: Kind::Other(RouteType::Local.into()),
+            out: Some(LOOPBACK),
+            ..Self::to(destination, protocol)
+        }
+    }
+
     fn message(&self) -> RouteMessage {
         let header = RouteHeader {
             address_family: family(self.destination.ip()),
@@ -190,6 +203,10 @@ impl Route {
             protocol: RouteProtocol::from(self.protocol),
             scope: match self.destination.ip() {
                 IpAddr::V4(_) if self.link_scope => RouteScope::Link,
+                // The kernel takes one to itself with no wider scope.
+                IpAddr::V4(_) if self.kind == Kind::Other(RouteType::Local.into()) => {
+                    RouteScope::Host
+                }
                 _ => RouteScope::Universe,
             },
             kind: match self.kind {
@@ -336,6 +353,19 @@ pub fn find(
     dump_both(socket, &filter, |route| {
         route.table == MAIN_TABLE && is_wanted(route)
     })
+}
+
+/// The routes of one protocol in the table of the machine's own addresses, of both families.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn local(socket: &mut Socket, protocol: u8) -> Result<Vec<Route>, Error> {
+    let filter = Filter {
+        table: LOCAL_TABLE,
+        protocol: Some(protocol),
+        out: None,
+    };
+    dump_both(socket, &filter, |route| route.table == LOCAL_TABLE)
 }
 
 /// The routes of one table and family that `is_wanted` picks.

@@ -106,7 +106,9 @@ impl Link {
         drop(prober);
         if let Some((counts, problems)) = news {
             report.at = Some(now);
-            self.metrics.set_peers(&counts);
+            let counts = counts.into_iter();
+            let counts = counts.map(|(state, count)| (state.word(), count));
+            self.metrics.set_peers(counts);
             if problems != report.problems {
                 board.report(Reporter::Probes, problems.clone(), now);
                 report.problems = problems;

@@ -45,10 +45,12 @@ pub mod services;
 pub mod sysctl;
 mod tables;
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 use std::{mem, sync::Arc};
 
+use ipnetwork::IpNetwork;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tweed_core::mac::Mac;
@@ -108,6 +110,8 @@ pub struct Reconcilers {
     written: drift::Written,
     /// What was wrong when a reconcile last came to its end.
     known: Vec<Problem>,
+    /// The addresses to which there were local routes when these were last looked at.
+    local_addresses: Option<BTreeSet<IpNetwork>>,
     /// The plan and the Nodes out of which the ways to other nodes were last told, and when.
     told: Option<(Version, Version, Instant)>,
 }
@@ -199,6 +203,7 @@ impl Reconcilers {
             sources_reported: false,
             written: drift::Written::default(),
             known: Vec::new(),
+            local_addresses: None,
             told: None,
             metrics,
         })
@@ -322,6 +327,12 @@ impl Reconcilers {
             let mut overlay = self.overlay.reconcile(kernel, planner, network, kept)?;
             if !overlay.refused.is_empty() {
                 way::name_nodes(&mut overlay.refused, self.state.read().nodes.nodes());
+            }
+            let local = network.local_addresses();
+            let is_new = self.local_addresses.as_ref() != Some(&local);
+            if is_new || due.has(ResyncTarget::ForeignRules) {
+                found.merge(kernel.keep_local_routes(&local)?);
+                self.local_addresses = Some(local);
             }
             // What the kernel refuses of other Nodes does not hold this back.
             if self.planner.is_current() {

@@ -3,7 +3,6 @@
 //! No label names a pod or a node: the number of series depends on the kinds of
 //! objects and the address ranges of the node, not on the size of the cluster.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, atomic::AtomicU64};
 use std::time::{Instant, SystemTime};
 
@@ -11,7 +10,6 @@ use ipnetwork::IpNetwork;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info};
 use prometheus_client::{encoding::EncodeLabelSet, registry::Registry};
-use tweed_component::peers::PeerState;
 use tweed_watch::LastWord;
 
 use super::services::sync::ServiceSync;
@@ -232,12 +230,10 @@ impl Metrics {
     }
 
     /// The number of other nodes in each state.
-    pub fn set_peers(&self, counts: &BTreeMap<PeerState, usize>) {
+    pub fn set_peers(&self, counts: impl IntoIterator<Item = (&'static str, usize)>) {
         for (state, count) in counts {
-            let state = state.word();
-            self.peers
-                .get_or_create(&State { state })
-                .set(gauge(*count));
+            let peers = self.peers.get_or_create(&State { state });
+            peers.set(gauge(count));
         }
     }
 

@@ -56,6 +56,14 @@ pub struct Underlay {
 }
 
 impl Network {
+    /// The first addresses of the own pod CIDRs that no VXLAN device has: by a local route other
+    /// nodes can ask there whether they reach this one.
+    pub fn local_addresses(&self) -> BTreeSet<IpNetwork> {
+        let cidrs = self.pod_cidrs.iter();
+        let cidrs = cidrs.filter(|_| self.desired.vxlan.is_none());
+        cidrs.map(|cidr| cidr.network().into()).collect()
+    }
+
     /// Whether `ip` is in a pod CIDR of this node. A local pod for whose address
     /// this is false got it before the own CIDR changed: it is reported so that
     /// somebody restarts it, and its address is never handed out again.

@@ -34,6 +34,7 @@ mod device;
 pub mod diff;
 mod host;
 pub mod key;
+mod local;
 pub mod mirror;
 mod notification;
 mod read;
