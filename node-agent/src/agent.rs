@@ -121,11 +121,7 @@ pub async fn run(
     if config.policy && config.policy_log && !config.once {
         log_drops(&mut tasks, &state, &board, &metrics, &stop);
     }
-    if config.probe_peers {
-        let (state, board) = (Arc::clone(&state), Arc::clone(&board));
-        let probing = probe::run(state, board, metrics.clone(), stop.clone());
-        tasks.spawn("the task that probes other nodes", probing);
-    }
+    probe_peers(&mut tasks, &config, &state, &board, &metrics, &stop);
     watch_components(
         &mut tasks, sources, &config, &state, &metrics, wanted, &stop,
     );
@@ -212,6 +208,22 @@ fn watch_components(
             "the task that watches what policies need",
             watches.run(wanted, stop.clone()),
         );
+    }
+}
+
+/// Has `tasks` ask the other nodes whether they are reached, if they are to be asked.
+fn probe_peers(
+    tasks: &mut Tasks,
+    config: &Config,
+    state: &Arc<State>,
+    board: &Arc<StatusBoard>,
+    metrics: &Metrics,
+    stop: &CancellationToken,
+) {
+    if config.probe_peers {
+        let (state, board) = (Arc::clone(state), Arc::clone(board));
+        let probing = probe::run(state, board, metrics.clone(), stop.clone());
+        tasks.spawn("the task that probes other nodes", probing);
     }
 }
 

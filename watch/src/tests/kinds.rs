@@ -118,6 +118,7 @@ impl TestKind for Node {
             }],
             labels: team(VALUE).into(),
             leaving: true,
+            not_ready: true,
         }
     }
 
@@ -131,6 +132,7 @@ impl TestKind for Node {
             },
             "status": {
                 "addresses": [{"type": "InternalIP", "address": value}],
+                "conditions": [{"type": "Ready", "status": "Unknown"}],
                 "images": [{"names": ["registry/image"], "sizeBytes": 1}],
             },
         })
@@ -143,7 +145,7 @@ impl TestKind for Node {
             .text(3, "NoSchedule");
         let spec = Message::default().text(1, cidr).text(7, cidr).number(4, 1);
         let spec = spec.message(5, taint);
-        let condition = Message::default().text(1, "Ready");
+        let condition = Message::default().text(1, "Ready").text(2, "Unknown");
         let address = Message::default().text(1, "InternalIP").text(2, VALUE);
         let image = Message::default().text(1, "registry/image").number(2, 1);
         let status = Message::default()
