@@ -10,7 +10,7 @@ use crate::flags;
 use crate::shapes::as_text;
 
 /// For each flag: accepted values and refused values, each as a JSON list.
-const ROWS: [(&str, &str, &str); 29] = [
+const ROWS: [(&str, &str, &str); 30] = [
     (
         "apiServer",
         r#"["https://192.0.2.10:6443", "https://[2001:db8::1]:6443", "https://api.example/"]"#,
@@ -85,6 +85,7 @@ const ROWS: [(&str, &str, &str); 29] = [
         r#"[0, "0", "500ms", "60s"]"#,
         r#"[1, "abc", "", "-1s"]"#,
     ),
+    ("probePeers", r#"["off", true, false]"#, r#"["none", ""]"#),
     ("runDir", r#"["/run/tweed"]"#, r#"["run/tweed"]"#),
     (
         "services",

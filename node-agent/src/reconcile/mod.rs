@@ -59,6 +59,7 @@ use tweed_core::version::Version;
 use tweed_netlink::Error;
 use tweed_planner::overlay::{Network, OverlayPlanner, vtep};
 use tweed_planner::policy::Wants;
+use tweed_planner::probe::peers;
 
 use crate::serve::services::health_checks::HealthChecks;
 use crate::serve::services::proxy_health::KubeProxyRules;
@@ -255,7 +256,8 @@ impl Reconcilers {
         let is_told = self.told.is_some_and(|(of_plan, of_nodes, at)| {
             (of_plan, of_nodes) == (plan, nodes_of) || now.duration_since(at) < TELL_PEERS
         });
-        if !is_told && let Some((own, peers)) = self.planner.peers(nodes) {
+        if !is_told && let Some(network) = self.planner.network() {
+            let (own, peers) = peers::of(network, nodes.nodes());
             probes.set_peers(own, peers, now);
             self.told = Some((plan, nodes_of, now));
         }

@@ -16,7 +16,6 @@ use super::desired::{Delta, Desired, Network, Underlay};
 use super::plan::{Place, plan, rules};
 use super::{cluster::Cluster, host::HostFacts, local, syntax, warning};
 use crate::config::Config;
-use crate::probe::{Own, Peer, peers};
 
 /// Maximum number of nodes whose ways decide on the MTU: three, of which one alone
 /// is outvoted.
@@ -270,13 +269,6 @@ impl OverlayPlanner {
         let each = members.into_iter();
         each.map(|(name, member)| (name, member.pod_cidrs))
             .collect()
-    }
-
-    /// What this node has, and the ways over which the last network reaches others, for their
-    /// probes; none while there is no network.
-    pub fn peers(&self, cluster: &Cluster) -> Option<(Own, Vec<Peer>)> {
-        let network = self.network.as_deref()?;
-        Some(peers::of(network, self.config.vxlan_port, cluster.nodes()))
     }
 
     /// Changes whenever claims may be judged otherwise: with the Nodes, and with this

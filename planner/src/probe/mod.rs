@@ -66,7 +66,7 @@ pub struct Own {
     pub underlay: BTreeMap<Family, IpAddr>,
     /// The MTU of pods, in bytes.
     pub mtu: u32,
-    /// UDP port of the tunnel.
+    /// UDP port of the tunnel; 0 where there is none.
     pub vxlan_port: u16,
 }
 

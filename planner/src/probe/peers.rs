@@ -11,11 +11,7 @@ use crate::overlay::desired::{Desired, Network, Route, RouteKey};
 use crate::overlay::syntax;
 
 /// What this node has itself, and the ways over which `network` reaches the others.
-pub fn of<'a>(
-    network: &Network,
-    vxlan_port: u16,
-    nodes: impl Iterator<Item = &'a Node>,
-) -> (Own, Vec<Peer>) {
+pub fn of<'a>(network: &Network, nodes: impl Iterator<Item = &'a Node>) -> (Own, Vec<Peer>) {
     let by_family = |ip: IpAddr| (Family::of(ip), ip);
     let own = Own {
         addresses: (network.pod_cidrs.iter())
@@ -28,7 +24,7 @@ pub fn of<'a>(
             .map(by_family)
             .collect(),
         mtu: network.pod_mtu,
-        vxlan_port,
+        vxlan_port: (network.desired.vxlan.as_ref()).map_or(0, |device| device.port),
     };
     let main = Family::of(network.underlay.address);
     let peers = nodes.flat_map(|node| {
