@@ -33,6 +33,19 @@ pub(super) struct Sent {
     pub answered: bool,
 }
 
+/// Which of the ways comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Urgency {
+    /// An answer was missed, or came again.
+    Doubtful,
+    /// How large packets may be is to be found out.
+    Size,
+    /// Nothing is known yet.
+    Unknown,
+    /// What is known is asked again.
+    Usual,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Unknown,
@@ -109,12 +122,14 @@ impl Path {
         matches!(self.verdict, Verdict::Silent | Verdict::Unreachable)
     }
 
-    /// Whether it comes before others, and each second.
-    pub(super) fn is_urgent(&self) -> bool {
+    /// Whether it comes before others.
+    pub(super) fn urgency(&self) -> Urgency {
         match self.verdict {
-            Verdict::Unknown => true,
-            Verdict::Silent | Verdict::Unreachable => self.answers > 0,
-            Verdict::Answers => self.missed > 0 || self.sizes.is_urgent(),
+            Verdict::Silent | Verdict::Unreachable if self.answers == 0 => Urgency::Usual,
+            Verdict::Answers if self.missed == 0 && self.sizes.is_urgent() => Urgency::Size,
+            Verdict::Answers if self.missed == 0 => Urgency::Usual,
+            Verdict::Unknown if self.missed == 0 => Urgency::Unknown,
+            _ => Urgency::Doubtful,
         }
     }
 
@@ -235,9 +250,10 @@ impl Path {
             self.missed = self.missed.saturating_add(1);
             self.answers = 0;
             if self.missed >= MISSES || self.is_bad() {
-                self.verdict = match self.node_missed >= NODE_MISSES {
-                    true => Verdict::Unreachable,
-                    false => Verdict::Silent,
+                self.verdict = if self.node_missed >= NODE_MISSES {
+                    Verdict::Unreachable
+                } else {
+                    Verdict::Silent
                 };
             }
         }

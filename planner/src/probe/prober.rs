@@ -1,5 +1,6 @@
 //! Which node is asked next. Those of which something is to be found out come first and each
-//! second; the others in turn, the one first that was asked longest ago.
+//! second, as long as that leaves every second turn to the others; of these the one that was
+//! asked longest ago.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -9,6 +10,7 @@ use tweed_component::peers::{PeerState, PeerStatus};
 use tweed_core::family::Family;
 use tweed_core::problem::Problem;
 
+use super::path::Urgency::{self, Doubtful, Size, Unknown, Usual};
 use super::path::{self, Path, Sent, Target};
 use super::{Message, Own, Peer, Probe, SPACING, TIMEOUT, problems};
 
@@ -27,11 +29,11 @@ pub struct Prober {
     paths: BTreeMap<IpAddr, Path>,
     /// The nodes' own addresses.
     underlays: BTreeSet<IpAddr>,
-    /// The ways that wait for their turn, by when it comes: first the urgent ones.
-    urgent: BTreeSet<(Instant, IpAddr)>,
-    others: BTreeSet<(Instant, IpAddr)>,
+    /// The ways that wait for their turn, by how urgent it is and when it comes.
+    waiting: BTreeMap<Urgency, BTreeSet<(Instant, IpAddr)>>,
     /// The turns that are open, by when they end.
     open: VecDeque<(Instant, IpAddr)>,
+    is_turn_of_others: bool,
     last_id: u64,
     changed: bool,
 }
@@ -61,11 +63,12 @@ impl Prober {
             self.paths.insert(path.peer.address, path);
         }
         let goes_on = |address: &IpAddr| self.paths.contains_key(address) && !new.contains(address);
-        self.urgent.retain(|(_, address)| goes_on(address));
-        self.others.retain(|(_, address)| goes_on(address));
+        for waiting in self.waiting.values_mut() {
+            waiting.retain(|(_, address)| goes_on(address));
+        }
         self.open.retain(|(_, address)| goes_on(address));
-        self.urgent
-            .extend(new.into_iter().map(|address| (now, address)));
+        let unknown = self.waiting.entry(Unknown).or_default();
+        unknown.extend(new.into_iter().map(|address| (now, address)));
     }
 
     /// What to send now, if it is the turn of one; of more than one packet the next turn has to
@@ -73,14 +76,20 @@ impl Prober {
     pub fn turn(&mut self, now: Instant) -> Vec<Probe> {
         self.end_turns(now);
         let is_due = |(at, _): &(Instant, IpAddr)| *at <= now;
-        let queue = match self.urgent.first().is_some_and(is_due) {
-            true => &mut self.urgent,
-            false => &mut self.others,
+        // Where very many are urgent, each second turn is one of the others all the same.
+        self.is_turn_of_others = !self.is_turn_of_others;
+        let order = if self.is_turn_of_others {
+            [Unknown, Usual, Size, Doubtful]
+        } else {
+            [Doubtful, Size, Unknown, Usual]
         };
-        let Some((_, address)) = queue.first().copied().filter(is_due) else {
+        let first = |urgency: &Urgency| self.waiting.get(urgency)?.first();
+        let has_due = |urgency: &Urgency| first(urgency).is_some_and(is_due);
+        let urgency = order.into_iter().find(has_due);
+        let waiting = urgency.and_then(|urgency| self.waiting.get_mut(&urgency));
+        let Some((_, address)) = waiting.and_then(BTreeSet::pop_first) else {
             return Vec::new();
         };
-        queue.pop_first();
         let (Some(path), own) = (self.paths.get_mut(&address), &self.own) else {
             return Vec::new();
         };
@@ -124,22 +133,22 @@ impl Prober {
                 continue;
             };
             self.changed |= path.end(self.own.mtu);
-            if path.is_urgent() {
-                self.urgent.insert((now, address));
-            } else if path.peer.is_main {
-                self.others.insert((now, address));
-            } else {
-                let round = (SPACING * ways).max(TIMEOUT);
-                self.others.insert((now + ROUNDS_BETWEEN * round, address));
-            }
+            let urgency = path.urgency();
+            let is_late = urgency == Usual && !path.peer.is_main;
+            let pause = ROUNDS_BETWEEN * (SPACING * ways).max(TIMEOUT);
+            let due = if is_late { now + pause } else { now };
+            self.waiting
+                .entry(urgency)
+                .or_default()
+                .insert((due, address));
         }
     }
 
     /// How long there is nothing to do, if nobody else does anything.
     pub fn idle(&self, now: Instant) -> Option<Duration> {
-        let open = self.open.front();
-        let next = [open, self.urgent.first(), self.others.first()];
-        let next = next.into_iter().flatten().map(|(at, _)| *at).min()?;
+        let waiting = self.waiting.values().filter_map(BTreeSet::first);
+        let next = waiting.chain(self.open.front());
+        let next = next.map(|(at, _)| *at).min()?;
         Some(next.saturating_duration_since(now))
     }
 

@@ -386,6 +386,26 @@ fn with_five_thousand_nodes_one_is_found_after_a_round() {
     assert!(took <= Duration::from_secs(510), "{took:?}");
 }
 
+#[test]
+fn a_size_that_passes_nowhere_does_not_hide_a_silent_node() {
+    let mut world = World::of(300);
+    world.run(40, |_| true);
+    let small = |probe: &Probe| probe.size <= 1350;
+    world.run(60, small);
+    world.run(90, |probe| small(probe) && probe.to != pods(123));
+    let silent = world.states().remove("silent");
+    assert_eq!(silent, Some(1), "{:?}", world.states());
+}
+
+/// They do not wait until all others were asked for the first time.
+#[test]
+fn nodes_that_are_away_from_the_start_are_found_one_by_one() {
+    let mut world = World::of(5000);
+    world.run(15, |_| false);
+    let found = world.states().remove("unreachable");
+    assert!(found >= Some(10), "{found:?}");
+}
+
 proptest! {
     /// Peers come, go and change while packets are lost: what is known is of those that are there.
     #[test]
