@@ -46,3 +46,28 @@ fn requests(addresses: &BTreeSet<IpNetwork>, found: &[Route]) -> Vec<Request> {
     let missing = missing.map(|address| route::add(&Route::local(*address, ROUTE_PROTOCOL)));
     others.map(route::delete).chain(missing).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_added_and_what_is_not_wanted_any_more_removed() {
+        let route = |text: &str| Route::local(text.parse().unwrap(), ROUTE_PROTOCOL);
+        let four: IpNetwork = "10.244.1.0/32".parse().unwrap();
+        let six: IpNetwork = "fd00:1::/128".parse().unwrap();
+        let made = |wanted: &[IpNetwork], found: &[Route]| {
+            let wanted = wanted.iter().copied().collect();
+            let requests = requests(&wanted, found);
+            requests
+                .iter()
+                .map(Request::is_deletion)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(made(&[four, six], &[]), [false, false]);
+        assert_eq!(made(&[four, six], &[route("fd00:1::/128")]), [false]);
+        assert_eq!(made(&[four], &[route("10.244.9.0/32")]), [true, false]);
+        assert_eq!(made(&[], &[route("10.244.1.0/32")]), [true]);
+        assert_eq!(made(&[four], &[route("10.244.1.0/32")]), []);
+    }
+}
