@@ -68,6 +68,6 @@ mod tests {
         assert_eq!(made(&[four, six], &[route("fd00:1::/128")]), [false]);
         assert_eq!(made(&[four], &[route("10.244.9.0/32")]), [true, false]);
         assert_eq!(made(&[], &[route("10.244.1.0/32")]), [true]);
-        assert_eq!(made(&[four], &[route("10.244.1.0/32")]), []);
+        assert!(made(&[four], &[route("10.244.1.0/32")]).is_empty());
     }
 }
