@@ -5,7 +5,11 @@ use clap::{Parser, Subcommand};
 use crate::VERSION;
 use crate::target::Common;
 use crate::verbs::addresses::Addresses;
+use crate::verbs::bundle::Bundle;
+use crate::verbs::doctor::Doctor;
+use crate::verbs::graph::Graph;
 use crate::verbs::papers::{Completion, Man};
+use crate::verbs::status::Status;
 use crate::verbs::version::Version;
 use crate::verbs::where_to::WhereTo;
 use crate::verbs::why::Why;
@@ -46,6 +50,14 @@ pub enum Command {
     Completion(Completion),
     /// The manual pages
     Man(Man),
+    /// How the nodes are, and what is wrong
+    Status(Status),
+    /// What stands in tweed's way, keeps changing its objects, or differs between nodes
+    Doctor(Doctor),
+    /// Everything that a report of a defect needs, in one archive, without secrets
+    Bundle(Bundle),
+    /// Draw the nodes and the ways between them
+    Graph(Graph),
     /// The versions of this program and of the agents
     Version(Version),
 }

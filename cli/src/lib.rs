@@ -12,6 +12,7 @@
 pub mod agents;
 pub mod answered;
 pub mod args;
+pub mod cluster;
 pub mod exit;
 pub mod node;
 pub mod output;
@@ -23,6 +24,7 @@ use anyhow::{Result, bail};
 use clap::CommandFactory as _;
 
 use args::{Cli, Command};
+use cluster::Cluster;
 use exit::Exit;
 use output::{Format, Page};
 use target::{Common, Surroundings, Target, target};
@@ -38,6 +40,22 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TWEED_C
 pub fn run(cli: &Cli, page: &mut Page<'_>) -> Result<Exit> {
     let common = &cli.common;
     match &cli.command {
+        Command::Status(verb) => match target(common, Surroundings::find())? {
+            Target::Node(node) => verb.on_node(&node, page),
+            Target::Cluster => verb.in_cluster(&Cluster::connect(common)?, page),
+        },
+        Command::Doctor(verb) => match target(common, Surroundings::find())? {
+            Target::Node(_) => ask(verb, common, page),
+            Target::Cluster => verb.in_cluster(&Cluster::connect(common)?, page),
+        },
+        Command::Bundle(verb) => match target(common, Surroundings::find())? {
+            Target::Node(node) => verb.on_node(&node, page),
+            Target::Cluster => verb.in_cluster(&Cluster::connect(common)?, page),
+        },
+        Command::Graph(verb) => match target(common, Surroundings::find())? {
+            Target::Node(_) => bail!("a drawing is of a cluster: name its kubeconfig"),
+            Target::Cluster => verb.in_cluster(&Cluster::connect(common)?, page),
+        },
         Command::Why(verb) => ask(verb, common, page),
         Command::Where(verb) => ask(verb, common, page),
         Command::Addresses(verb) => ask(verb, common, page),
@@ -60,7 +78,7 @@ pub fn run(cli: &Cli, page: &mut Page<'_>) -> Result<Exit> {
 fn ask<V: Verb>(verb: &V, common: &Common, page: &mut Page<'_>) -> Result<Exit> {
     let answers = match target(common, Surroundings::find())? {
         Target::Node(node) => vec![(String::new(), verb.local(&node))],
-        Target::Cluster => bail!("a cluster cannot be asked yet: name --run-dir"),
+        Target::Cluster => verb.remote(&Cluster::connect(common)?)?,
     };
     show(verb, &answers, page)
 }

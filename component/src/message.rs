@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use tweed_core::agent_socket::message::{Judge, MAX_ANSWER, MAX_REQUEST, Message};
+use tweed_core::problem::{Effect, Problem};
 
 use crate::explain::{Explained, Question, Step};
 
@@ -16,6 +17,10 @@ pub enum Request {
     Explain(Question),
     /// Which version answers?
     Version {},
+    /// What does the agent say of itself?
+    Status {},
+    /// Its metrics.
+    Metrics {},
 }
 
 /// What an agent answers to people.
@@ -28,11 +33,83 @@ pub enum Answer {
     Where(Vec<Step>),
     /// To [`Request::Version`]: the agent's version, with its commit.
     Version(String),
+    /// To [`Request::Status`].
+    Status(AgentStatus),
+    /// To [`Request::Metrics`]: in the text format of Prometheus.
+    Metrics(String),
     /// The question cannot be answered.
     Error {
         /// Why.
         message: String,
     },
+}
+
+/// What an agent says of itself, besides what its files say.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct AgentStatus {
+    /// Its problems, the worst first.
+    pub problems: Vec<Found>,
+    /// How many more there are.
+    pub more_problems: usize,
+    /// What else a person should know, a sentence each.
+    pub notes: Vec<String>,
+    /// What was put back since it started, the most often first.
+    pub drift: Vec<Drift>,
+    /// How full the node's pod CIDRs are.
+    pub ranges: Vec<RangeUse>,
+}
+
+/// A problem whose kind another version may not know.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Found {
+    /// The word of its kind; empty if it is not known.
+    #[serde(default)]
+    pub kind: String,
+    /// Its object.
+    #[serde(default)]
+    pub object: String,
+    /// What it does.
+    pub effect: Effect,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    #[serde(default)]
+    pub cure: String,
+}
+
+impl From<Problem> for Found {
+    fn from(problem: Problem) -> Self {
+        Self {
+            kind: problem.kind.to_string(),
+            object: problem.object,
+            effect: problem.effect,
+            message: problem.message,
+            cure: problem.cure,
+        }
+    }
+}
+
+/// How often an object was put back that something else had changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drift {
+    /// Its kind, as metrics name it.
+    pub kind: String,
+    /// Its name; `others` for those without one.
+    pub object: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// How full a range of pods is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangeUse {
+    /// The range.
+    pub range: String,
+    /// Addresses that are in use.
+    pub used: u64,
+    /// Addresses that are free.
+    pub free: u64,
 }
 
 impl Message for Request {

@@ -57,11 +57,11 @@ pub enum Ending {
 pub async fn run(
     config: Arc<Config>,
     sources: impl Sources,
-    board: Arc<StatusBoard>,
-    metrics: Metrics,
+    served: Arc<http::Sources>,
     mut tasks: Tasks,
     stop: CancellationToken,
 ) -> Result<Ending> {
+    let (board, metrics) = (Arc::clone(&served.board), served.metrics.clone());
     let boot_id = regular_file::read_text(&config.boot_id_file, limits::LOCK)
         .with_context(|| format!("cannot read {}", config.boot_id_file.display()))?;
     make_folder(&config.run_dir)
@@ -94,7 +94,7 @@ pub async fn run(
         kube_proxy,
     };
     if !config.once {
-        take_sockets(&mut tasks, &config, &state, &board, &stop)?;
+        take_sockets(&mut tasks, &config, &state, &served, &stop)?;
     }
     let checks = health_checks::Sources::new(latest_checks, &metrics, &board);
     serve_services(&mut tasks, &config, &state, checks, rules, &stop);
@@ -176,14 +176,14 @@ fn take_sockets(
     tasks: &mut Tasks,
     config: &Config,
     state: &Arc<State>,
-    board: &Arc<StatusBoard>,
+    served: &Arc<http::Sources>,
     stop: &CancellationToken,
 ) -> Result<()> {
     let socket = AgentSocket::open(&config.run_dir)
         .with_context(|| format!("cannot make agent.sock in {}", config.run_dir.display()))?;
-    let server = agent_socket::run(socket, Arc::clone(state), stop.clone());
+    let server = agent_socket::run(socket, Arc::clone(state), Arc::clone(served), stop.clone());
     tasks.spawn("the server of agent.sock", server);
-    let watch = other_agent::watch(Arc::clone(board), stop.clone());
+    let watch = other_agent::watch(Arc::clone(&served.board), stop.clone());
     tasks.spawn("the watch for another agent", watch);
     Ok(())
 }

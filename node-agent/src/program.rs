@@ -118,26 +118,26 @@ async fn run_over(
         },
     };
     let (registry, metrics) = Metrics::register();
+    let of_services = config
+        .services
+        .as_ref()
+        .map(|_| metrics.service_sync.registry());
+    let served = Arc::new(http::Sources {
+        board: Arc::clone(&board),
+        registries: [registry, process_metrics::registry(SystemTime::now())]
+            .into_iter()
+            .chain(of_services)
+            .collect(),
+        metrics,
+    });
     if !config.once {
         remove_drafts(config);
-        let of_services = config
-            .services
-            .as_ref()
-            .map(|_| metrics.service_sync.registry());
-        let served = http::Sources {
-            board: Arc::clone(&board),
-            metrics: metrics.clone(),
-            registries: [registry, process_metrics::registry(SystemTime::now())]
-                .into_iter()
-                .chain(of_services)
-                .collect(),
-        };
         let addresses = http::Addresses {
             metrics: config.metrics_addr,
             health: config.health_addr,
         };
         let guard = guard(config, client.as_ref(), &board)?;
-        let server = http::run(addresses, served, guard, stop.clone());
+        let server = http::run(addresses, Arc::clone(&served), guard, stop.clone());
         tasks.spawn("the HTTP server", server);
         let noticing = notice_loop(Arc::clone(&board), stop.clone());
         tasks.spawn("the task that notices a loop that has stopped", noticing);
@@ -161,7 +161,7 @@ async fn run_over(
             );
         }
     }
-    agent::run(Arc::clone(config), sources, board, metrics, tasks, stop).await
+    agent::run(Arc::clone(config), sources, served, tasks, stop).await
 }
 
 /// Has the board notice whether the agent's loop runs, until `stop`.

@@ -1,9 +1,13 @@
 //! The verbs, each with its arguments.
 
 pub mod addresses;
+pub mod bundle;
+pub mod doctor;
+pub mod graph;
 pub mod papers;
 pub mod places;
 pub mod served;
+pub mod status;
 pub mod version;
 pub mod where_to;
 pub mod why;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use tweed_lab_kubernetes::Machine;
 
 use crate::fixture::{AGENTS, Fixture};
 
@@ -26,4 +27,30 @@ pub fn restart(fixture: &Fixture<'_>) -> Result<()> {
     let count = fixture.cluster.nodes().count();
     fixture.kubectl().wait_all_ready(agents, count, LIMIT)?;
     wait_rolled_out(fixture)
+}
+
+/// Gives the agent's image another name on a node, where kubelet then starts no agent.
+pub fn hide_image(fixture: &Fixture<'_>, node: &str, hidden: &str) -> Result<()> {
+    let image = image(fixture)?;
+    rename_image(fixture.cluster.node(node)?, [&image, hidden])
+}
+
+/// Gives it its own name back.
+pub fn show_image(fixture: &Fixture<'_>, node: &str, hidden: &str) -> Result<()> {
+    let image = image(fixture)?;
+    rename_image(fixture.cluster.node(node)?, [hidden, &image])
+}
+
+fn image(fixture: &Fixture<'_>) -> Result<String> {
+    let agent = fixture
+        .kubectl()
+        .json("get daemonset tweed --namespace kube-system")?;
+    let image = &agent["spec"]["template"]["spec"]["containers"][0]["image"];
+    Ok(image.as_str().context("the agent has no image")?.to_owned())
+}
+
+fn rename_image(node: &Machine, [from, to]: [&str; 2]) -> Result<()> {
+    node.ctr(&["images", "tag", "--force", from, to])?;
+    node.ctr(&["images", "remove", "--sync", from])?;
+    Ok(())
 }

@@ -107,6 +107,9 @@ struct Finding {
     /// A fixed word for what was looked at: `kernel`, `cni-config`.
     check: &'static str,
     level: Level,
+    /// The kind of what is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<ProblemKind>,
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     cure: Option<String>,
@@ -115,13 +118,14 @@ struct Finding {
 impl Finding {
     fn new(check: &'static str, outcome: Outcome) -> Self {
         let level = Level::of(&outcome);
-        let (message, cure) = match outcome {
-            Ok(message) => (message, None),
-            Err(problem) => (problem.message, Some(problem.cure)),
+        let (kind, message, cure) = match outcome {
+            Ok(message) => (None, message, None),
+            Err(problem) => (Some(problem.kind), problem.message, Some(problem.cure)),
         };
         Self {
             check,
             level,
+            kind,
             message,
             cure,
         }

@@ -93,6 +93,7 @@ errors: 0, warnings: 1
         let text = printed(&findings, Output::Json);
         let document: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(document["result"], "error");
+        assert_eq!(document["findings"][1]["kind"], "cni-config-invalid");
         assert_eq!(document["findings"][1]["cure"], "z");
         assert_eq!(document["findings"][0].get("cure"), None);
     }

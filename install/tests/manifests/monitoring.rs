@@ -20,7 +20,7 @@ fn series() -> BTreeSet<String> {
     let (registry, metrics) = Metrics::register();
     // A metric with labels is shown from its first value on.
     metrics.set_objects("route", 1);
-    metrics.drift_repaired("route", 1);
+    metrics.drift_repaired("route", &[].into(), 1);
     metrics.set_addresses(&[RangeUse {
         range: "10.244.0.0/24".parse().unwrap(),
         used: 1,

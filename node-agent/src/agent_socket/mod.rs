@@ -12,7 +12,8 @@
 mod listener;
 mod services;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -21,13 +22,14 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tweed_component::explain::{Explained, Question, Step, Where, Why};
-use tweed_component::message::{Answer, Request};
+use tweed_component::message::{AgentStatus, Answer, Found, Request};
 use tweed_core::agent_socket::message::{self as plugin, Judge, MAX_WAIT, Message, MessageError};
 use tweed_core::object::node::Node;
 
 use crate::VERSION;
 use crate::descriptors::Shares;
 use crate::enforce::Verdict;
+use crate::serve::http;
 use crate::state::State;
 
 pub use listener::AgentSocket;
@@ -37,6 +39,8 @@ pub use listener::AgentSocket;
 const TRANSFER_LIMIT: Duration = Duration::from_secs(2);
 /// Maximum number of questions of people that are being answered or wait for that.
 const MAX_QUESTIONS: usize = 16;
+/// Maximum number of problems in an answer: each of 5,000 Nodes may have one.
+const MAX_PROBLEMS: usize = 100;
 /// How often it is looked whether the socket is still in its place. Without it every ADD
 /// would leave its pod isolated until the agent is started again.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -51,12 +55,17 @@ const SERVICES_OFF: &str = "Services are not served by this agent: --services of
 
 /// Answers requests until `stop` is cancelled, then removes the socket. One that others
 /// have removed or replaced is made anew.
-pub async fn run(mut socket: AgentSocket, state: Arc<State>, stop: CancellationToken) {
+pub async fn run(
+    mut socket: AgentSocket,
+    state: Arc<State>,
+    served: Arc<http::Sources>,
+    stop: CancellationToken,
+) {
     // Others wait in the kernel's queue until one ends. A node has fewer pods that are
     // added at once, unless it has few descriptors.
     let connections = Shares::of_process().agent_socket_connections;
     let permits = Arc::new(Semaphore::new(connections));
-    let questions = Questions::default();
+    let questions = Questions::of(served);
     let mut not_made = None;
     let mut tasks = JoinSet::new();
     let mut checks = interval(CHECK_INTERVAL);
@@ -115,9 +124,11 @@ fn put_back(socket: &mut AgentSocket, not_made: &mut Option<String>) {
     }
 }
 
-/// The places of questions of people.
+/// What questions of people need: what the agent says of itself, and places.
 #[derive(Debug, Clone)]
 struct Questions {
+    /// What the agent says of itself.
+    served: Arc<http::Sources>,
     /// For each that is answered or waits.
     places: Arc<Semaphore>,
     /// For the one that is answered: it takes a thread of the runtime, and what the
@@ -125,9 +136,10 @@ struct Questions {
     turn: Arc<Semaphore>,
 }
 
-impl Default for Questions {
-    fn default() -> Self {
+impl Questions {
+    fn of(served: Arc<http::Sources>) -> Self {
         Self {
+            served,
             places: Arc::new(Semaphore::new(MAX_QUESTIONS)),
             turn: Arc::new(Semaphore::new(1)),
         }
@@ -188,6 +200,26 @@ async fn answer(request: Request, state: &Arc<State>, questions: &Questions) -> 
         Request::Judge(judge) => line(&judged(judge, state).await),
         Request::Explain(question) => line(&ask(state, questions, question).await),
         Request::Version {} => line(&Answer::Version(VERSION.to_owned())),
+        Request::Status {} => line(&Answer::Status(status(&questions.served))),
+        Request::Metrics {} => line(&match questions.served.metrics_text() {
+            Ok(text) => Answer::Metrics(text),
+            Err(error) => failed(error),
+        }),
+    }
+}
+
+/// What the agent says of itself.
+fn status(served: &http::Sources) -> AgentStatus {
+    let status = served.board.status(Instant::now());
+    let details = &served.metrics.details;
+    let more_problems = status.problems.len().saturating_sub(MAX_PROBLEMS);
+    let problems = status.problems.into_iter().take(MAX_PROBLEMS);
+    AgentStatus {
+        problems: problems.map(Found::from).collect(),
+        more_problems,
+        notes: status.notes,
+        drift: details.drift(),
+        ranges: details.ranges(),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::os::fd::AsFd as _;
 use std::path::Path;
-use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::task::spawn_blocking;
@@ -13,6 +12,8 @@ use tweed_core::attachment::{ContainerId, IfName, NetworkName};
 
 use super::*;
 use crate::config;
+use crate::serve::{metrics::Metrics, status::StatusBoard};
+use tweed_component::message::Drift;
 
 /// For a wait that a test expects to be ended by something else.
 const LONG: Duration = Duration::from_secs(60);
@@ -31,7 +32,15 @@ impl Agent {
         let state = Arc::new(State::new(&config, Vec::new()).unwrap());
         let socket = AgentSocket::open(run_dir.path()).unwrap();
         let stop = CancellationToken::new();
-        let server = tokio::spawn(run(socket, Arc::clone(&state), stop.clone()));
+        let (registry, metrics) = Metrics::register();
+        let route = ("10.244.2.0/24 dev tweed.1".to_owned(), 2);
+        metrics.drift_repaired("route", &[route].into(), 2);
+        let served = Arc::new(http::Sources {
+            board: Arc::new(StatusBoard::new(Instant::now())),
+            metrics,
+            registries: vec![registry],
+        });
+        let server = tokio::spawn(run(socket, Arc::clone(&state), served, stop.clone()));
         Self {
             run_dir,
             state,
@@ -310,4 +319,24 @@ async fn it_stops_and_takes_its_socket_with_it() {
     agent.server.await.unwrap();
     let refused = Connection::ask(agent.run_dir.path(), &Request::Judge(judge(LONG)));
     assert!(matches!(refused, Err(ClientError::NotRunning { .. })));
+}
+
+#[tokio::test]
+async fn the_agent_says_what_is_wrong_and_what_it_put_back() {
+    let agent = Agent::start();
+    let told = agent.raw(b"{\"version\":1,\"status\":{}}\n").await;
+    let read = Answer::from_received(told.as_bytes()).unwrap();
+    let Some(Answer::Status(status)) = read else {
+        panic!("{told}");
+    };
+    let kinds = status.problems.iter().map(|problem| problem.kind.as_str());
+    assert_eq!(kinds.collect::<Vec<_>>(), ["starting"]);
+    let drift = Drift {
+        kind: "route".to_owned(),
+        object: "10.244.2.0/24 dev tweed.1".to_owned(),
+        count: 2,
+    };
+    assert_eq!(status.drift, [drift]);
+    let told = agent.raw(b"{\"version\":1,\"metrics\":{}}\n").await;
+    assert!(told.contains("tweed_drift_repaired_total"), "{told}");
 }

@@ -404,9 +404,11 @@ impl Reconcilers {
             self.metrics.set_objects(kind.as_str(), *count);
         }
         for (kind, count) in self.written.record(self.planner.version(), outcome) {
-            let kind = kind.as_str();
-            tracing::info!(kind, count, "put back what something else changed");
-            self.metrics.drift_repaired(kind, count);
+            let names = outcome.names.get(&kind).cloned().unwrap_or_default();
+            let objects: Vec<&str> = names.keys().map(String::as_str).collect();
+            let (kind, objects) = (kind.as_str(), objects.join(", "));
+            tracing::info!(kind, count, objects, "put back what something else changed");
+            self.metrics.drift_repaired(kind, &names, count);
         }
         let retry = Retry {
             resync: outcome.failed(),

@@ -9,6 +9,9 @@ use tweed_core::mac::Mac;
 use tweed_core::problem::Problem;
 use tweed_netlink::Error;
 
+/// Maximum number of names of written objects that are kept of each kind.
+const MAX_NAMES: usize = 16;
+
 /// What a write is about: the label `kind` of the metrics, and of log lines.
 ///
 /// It names what is written. What is read in one dump is a
@@ -86,6 +89,8 @@ pub struct Retry {
 pub struct Outcome {
     /// Number of writes that succeeded, by kind.
     pub written: BTreeMap<ObjectKind, u64>,
+    /// How often objects with names were written, by kind: at most [`MAX_NAMES`] of each.
+    pub names: BTreeMap<ObjectKind, BTreeMap<String, u64>>,
     /// Number of objects that are as planned, for the kinds that were compared.
     pub objects: BTreeMap<ObjectKind, usize>,
     /// Writes that the kernel refused.
@@ -112,6 +117,19 @@ impl Outcome {
         }
     }
 
+    /// Counts `count` writes that succeeded, of an object with a name.
+    pub fn wrote_to(&mut self, kind: ObjectKind, name: String, count: u64) {
+        self.wrote(kind, count);
+        self.name(kind, name, count);
+    }
+
+    fn name(&mut self, kind: ObjectKind, name: String, count: u64) {
+        let names = self.names.entry(kind).or_default();
+        if count > 0 && (names.len() < MAX_NAMES || names.contains_key(&name)) {
+            *names.entry(name).or_default() += count;
+        }
+    }
+
     /// Adds a problem that calls for a full resync.
     pub fn fail(&mut self, problem: Problem) {
         self.retry.resync = true;
@@ -128,6 +146,11 @@ impl Outcome {
     pub fn merge(&mut self, other: Self) {
         for (kind, count) in other.written {
             self.wrote(kind, count);
+        }
+        for (kind, names) in other.names {
+            for (name, count) in names {
+                self.name(kind, name, count);
+            }
         }
         self.objects.extend(other.objects);
         self.refused.extend(other.refused);

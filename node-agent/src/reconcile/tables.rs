@@ -330,7 +330,9 @@ fn follow<T: Table>(
 fn outcome<T: Table>(wrote: Result<usize, Error>, refused: Option<&'static str>) -> Outcome {
     let mut outcome = Outcome::default();
     match wrote {
-        Ok(repaired) => outcome.wrote(ObjectKind::Nftables, repaired as u64),
+        Ok(repaired) => {
+            outcome.wrote_to(ObjectKind::Nftables, T::KEY.to_string(), repaired as u64);
+        }
         Err(error) => {
             let table = T::KEY.to_string();
             let problem = Problem::new(ProblemKind::Nftables, table, error.to_string());

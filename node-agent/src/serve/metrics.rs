@@ -3,6 +3,7 @@
 //! No label names a pod or a node: the number of series depends on the kinds of
 //! objects and the address ranges of the node, not on the size of the cluster.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, atomic::AtomicU64};
 use std::time::{Instant, SystemTime};
 
@@ -12,6 +13,7 @@ use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge,
 use prometheus_client::{encoding::EncodeLabelSet, registry::Registry};
 use tweed_watch::LastWord;
 
+use super::details::Details;
 use super::services::sync::ServiceSync;
 use super::status::Status;
 use super::watch_silence::{Listening, WatchSilence};
@@ -68,6 +70,8 @@ macro_rules! metrics {
             /// How far the kernel is behind what was heard of Services. It has metrics of
             /// its own, in a registry of its own.
             pub service_sync: Arc<ServiceSync>,
+            /// What people are told beside metrics.
+            pub details: Arc<Details>,
             $(pub(crate) $name: $type,)+
         }
 
@@ -77,6 +81,7 @@ macro_rules! metrics {
             pub fn register() -> (Registry, Self) {
                 let metrics = Self {
                     service_sync: Arc::new(ServiceSync::new(SystemTime::now())),
+                    details: Arc::default(),
                     $($name: $new,)+
                 };
                 let mut registry = Registry::with_prefix("tweed");
@@ -151,10 +156,11 @@ impl Metrics {
         self.objects.get_or_create(&label(kind)).set(gauge(count));
     }
 
-    /// Counts `count` restored objects of `kind`.
-    pub fn drift_repaired(&self, kind: &str, count: u64) {
+    /// Counts `count` restored objects of `kind`, of which these names are known.
+    pub fn drift_repaired(&self, kind: &'static str, names: &BTreeMap<String, u64>, count: u64) {
         let repaired = self.drift_repaired.get_or_create(&label(kind));
         repaired.inc_by(count);
+        self.details.put_back(kind, names, count);
     }
 
     /// The number of Services that are served.
@@ -240,6 +246,7 @@ impl Metrics {
     /// Replaces the use of all ranges; ranges not given are no longer shown.
     pub fn set_addresses(&self, ranges: &[RangeUse]) {
         self.addresses.clear();
+        self.details.set_ranges(ranges);
         for RangeUse { range, used, free } in ranges {
             for (state, count) in [("used", used), ("free", free)] {
                 let labels = Range {

@@ -17,6 +17,7 @@
 //! systemd is told by [`watchdog`] what kubelet asks `/healthz`.
 
 mod connections;
+pub mod details;
 mod exposition;
 pub mod http;
 mod listener;

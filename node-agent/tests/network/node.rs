@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use tweed_agent::agent::{self, Ending};
 use tweed_agent::config::{Config, Flags};
+use tweed_agent::serve::http;
 use tweed_agent::serve::metrics::Metrics;
 use tweed_agent::serve::status::StatusBoard;
 use tweed_agent::sources::{ManifestFile, Sources};
@@ -174,7 +175,13 @@ fn run_agent(
         .build()
         .unwrap();
     let tasks = Tasks::default();
-    let run = agent::run(Arc::new(config), sources, board, metrics, tasks, stop);
+    let registries = Vec::new();
+    let served = Arc::new(http::Sources {
+        board,
+        metrics,
+        registries,
+    });
+    let run = agent::run(Arc::new(config), sources, served, tasks, stop);
     runtime.block_on(run)
 }
 

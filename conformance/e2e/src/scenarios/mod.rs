@@ -15,6 +15,7 @@ mod policy_suite;
 mod rights;
 mod scale;
 mod services;
+mod tweedctl;
 mod uninstall;
 mod upgrade;
 
@@ -56,6 +57,7 @@ pub const ALL: &[Scenario] = &[
     bootstrap::SCENARIO,
     kubelet::SCENARIO,
     rights::SCENARIO,
+    tweedctl::SCENARIO,
     scale::SCENARIO,
     crash::SCENARIO,
     nodes::SCENARIO,

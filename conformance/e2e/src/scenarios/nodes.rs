@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tweed_lab::wait_until;
-use tweed_lab_kubernetes::{Machine, NodeSpec, condition};
+use tweed_lab_kubernetes::{NodeSpec, condition};
 
 use super::{Precondition, Scenario, Tier};
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::traffic::Traffic;
-use crate::{consistency, extra_node, overlay, plugin, pods};
+use crate::{agents, consistency, extra_node, overlay, plugin, pods};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "nodes",
@@ -106,17 +106,15 @@ fn add_node(fixture: &mut Fixture<'_>, spec: &NodeSpec, steady: &[Endpoint]) -> 
 
 /// Reboots the node, first without an agent: no pod must start before the agent runs.
 fn reboot_node(fixture: &mut Fixture<'_>, name: &str, steady: &[Endpoint]) -> Result<()> {
-    let image = agent_image(fixture)?;
     let boot_id = fixture.cluster.node(name)?.boot_id()?;
-    let hide = [image.as_str(), HIDDEN];
-    rename_image(fixture.cluster.node(name)?, hide)?;
+    agents::hide_image(fixture, name, HIDDEN)?;
     let node = fixture.cluster.reboot(name)?;
     ensure!(
         node.boot_id()? != boot_id,
         "the reboot did not change the boot ID"
     );
     let before = check_without_agent(fixture, name).context("before the agent runs");
-    rename_image(fixture.cluster.node(name)?, [HIDDEN, &image])?;
+    agents::show_image(fixture, name, HIDDEN)?;
     before?;
     // kubelet may retry the image only after minutes.
     let line = format!(
@@ -225,20 +223,6 @@ fn check_paths(fixture: &Fixture<'_>, guest: &Endpoint, steady: &[Endpoint]) -> 
         pod.ping(guest, 3)?;
         guest.ping(pod, 3)?;
     }
-    Ok(())
-}
-
-fn agent_image(fixture: &Fixture<'_>) -> Result<String> {
-    let agent = fixture
-        .kubectl()
-        .json("get daemonset tweed --namespace kube-system")?;
-    let image = &agent["spec"]["template"]["spec"]["containers"][0]["image"];
-    Ok(image.as_str().context("the agent has no image")?.to_owned())
-}
-
-fn rename_image(node: &Machine, [from, to]: [&str; 2]) -> Result<()> {
-    node.ctr(&["images", "tag", "--force", from, to])?;
-    node.ctr(&["images", "remove", "--sync", from])?;
     Ok(())
 }
 

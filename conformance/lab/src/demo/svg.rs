@@ -1,6 +1,6 @@
 //! The topology as an SVG drawing.
 
-use std::fmt::Write;
+use tweed_drawing::Drawing;
 
 use super::picture::{NodePicture, Topology};
 
@@ -12,20 +12,14 @@ const NODE_TOP: usize = 230;
 const POD_TOP: usize = 96;
 const POD_STEP: usize = 44;
 
-const HEAD: &str = r##"<style>
-  text { font-family: ui-monospace, monospace; font-size: 13px; fill: #1c2733; }
-  .title { font-weight: bold; }
-  .small { font-size: 11px; fill: #5b6b7b; }
-  .node { fill: #f4f7fa; stroke: #7f93a8; stroke-width: 1.5; }
+const STYLE: &str = "\
   .pod { fill: #dff3e4; stroke: #4c9a63; }
   .vtep { fill: #e5ecff; stroke: #4667c8; }
   .host { fill: #fff3dc; stroke: #c2912e; }
   .switch { fill: #d8dee6; stroke: #7f93a8; }
   .wire { stroke: #7f93a8; stroke-width: 2; }
   .overlay { stroke: #4667c8; stroke-width: 3; stroke-dasharray: 7 5; fill: none; }
-</style>
-<rect width="100%" height="100%" fill="white"/>
-"##;
+";
 
 /// The whole SVG document.
 pub(crate) fn render(topology: &Topology) -> String {
@@ -37,12 +31,8 @@ pub(crate) fn render(topology: &Topology) -> String {
     let height = overlay_y + 36;
     let middle = width / 2;
 
-    let mut svg = Drawing::default();
-    svg.raw(&format!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">"#
-    ));
-    svg.raw(HEAD);
-    svg.line("wire", (middle, 56), (middle, SWITCH_TOP));
+    let mut svg = Picture(Drawing::new((width, height), STYLE));
+    svg.0.line("wire", (middle, 56), (middle, SWITCH_TOP));
     svg.labelled("host", middle - 110, 20, "outside", &topology.outside);
     svg.labelled(
         "host",
@@ -51,66 +41,41 @@ pub(crate) fn render(topology: &Topology) -> String {
         "router",
         "198.51.100.1 / 192.0.2.1",
     );
-    svg.rect("switch", (MARGIN, SWITCH_TOP), (width - 2 * MARGIN, 30));
+    svg.0
+        .rect("switch", (MARGIN, SWITCH_TOP), (width - 2 * MARGIN, 30));
     let switch = "switch 192.0.2.0/24: drops frames with a foreign source";
-    svg.text("", "middle", (middle, SWITCH_TOP + 20), switch);
+    svg.0.text("", "middle", (middle, SWITCH_TOP + 20), switch);
     for (number, node) in topology.nodes.iter().enumerate() {
         let left = MARGIN + number * (NODE_WIDTH + NODE_GAP);
         svg.node(node, left, node_height);
     }
     svg.overlay(count, NODE_TOP + node_height, overlay_y);
     let overlay = format!("the overlay: VXLAN, {}", topology.vxlan);
-    svg.text("", "middle", (middle, overlay_y + 20), &overlay);
-    svg.raw("</svg>");
-    svg.text
+    svg.0.text("", "middle", (middle, overlay_y + 20), &overlay);
+    svg.0.end()
 }
 
-#[derive(Default)]
-struct Drawing {
-    text: String,
-}
+struct Picture(Drawing);
 
-impl Drawing {
-    fn raw(&mut self, element: &str) {
-        self.text.push_str(element);
-        self.text.push('\n');
-    }
-
-    fn rect(&mut self, class: &str, (x, y): (usize, usize), (width, height): (usize, usize)) {
-        // Writing to a string cannot fail, here and below.
-        let _ = writeln!(
-            self.text,
-            r#"<rect class="{class}" x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>"#
-        );
-    }
-
-    fn line(&mut self, class: &str, (x1, y1): (usize, usize), (x2, y2): (usize, usize)) {
-        let _ = writeln!(
-            self.text,
-            r#"<line class="{class}" x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"/>"#
-        );
-    }
-
-    fn text(&mut self, class: &str, anchor: &str, (x, y): (usize, usize), text: &str) {
-        let _ = writeln!(
-            self.text,
-            r#"<text class="{class}" text-anchor="{anchor}" x="{x}" y="{y}">{text}</text>"#
-        );
-    }
-
+impl Picture {
     fn labelled(&mut self, class: &str, x: usize, y: usize, title: &str, detail: &str) {
-        self.rect(class, (x, y), (NODE_WIDTH, 40));
-        self.text("title", "middle", (x + NODE_WIDTH / 2, y + 17), title);
-        self.text("small", "middle", (x + NODE_WIDTH / 2, y + 32), detail);
+        self.0.rect(class, (x, y), (NODE_WIDTH, 40));
+        self.0
+            .text("title", "middle", (x + NODE_WIDTH / 2, y + 17), title);
+        self.0
+            .text("small", "middle", (x + NODE_WIDTH / 2, y + 32), detail);
     }
 
     fn node(&mut self, node: &NodePicture, left: usize, height: usize) {
         let middle = left + NODE_WIDTH / 2;
-        self.line("wire", (middle, SWITCH_TOP + 30), (middle, NODE_TOP));
-        self.rect("node", (left, NODE_TOP), (NODE_WIDTH, height));
-        self.text("title", "start", (left + 12, NODE_TOP + 22), &node.name);
+        self.0
+            .line("wire", (middle, SWITCH_TOP + 30), (middle, NODE_TOP));
+        self.0.rect("node", (left, NODE_TOP), (NODE_WIDTH, height));
+        self.0
+            .text("title", "start", (left + 12, NODE_TOP + 22), &node.name);
         let address = format!("eth0 {}", node.address);
-        self.text("", "end", (left + NODE_WIDTH - 12, NODE_TOP + 22), &address);
+        self.0
+            .text("", "end", (left + NODE_WIDTH - 12, NODE_TOP + 22), &address);
         let vtep = format!("tweed.1 {}", node.overlay);
         self.inner("vtep", left, NODE_TOP + 34, (&vtep, &node.mac), 50);
         for (number, pod) in node.pods.iter().enumerate() {
@@ -129,18 +94,22 @@ impl Drawing {
         height: usize,
     ) {
         let middle = left + NODE_WIDTH / 2;
-        self.rect(class, (left + 12, top), (NODE_WIDTH - 24, height));
-        self.text("", "middle", (middle, top + height / 2 - 3), title);
-        self.text("small", "middle", (middle, top + height / 2 + 12), detail);
+        self.0
+            .rect(class, (left + 12, top), (NODE_WIDTH - 24, height));
+        self.0
+            .text("", "middle", (middle, top + height / 2 - 3), title);
+        self.0
+            .text("small", "middle", (middle, top + height / 2 + 12), detail);
     }
 
     /// A horizontal line below the nodes with a vertical one to each node.
     fn overlay(&mut self, count: usize, top: usize, bottom: usize) {
         let middle = |number: usize| MARGIN + number * (NODE_WIDTH + NODE_GAP) + NODE_WIDTH / 2;
         for number in 0..count {
-            self.line("overlay", (middle(number), top), (middle(number), bottom));
+            self.0
+                .line("overlay", (middle(number), top), (middle(number), bottom));
         }
         let last = middle(count.saturating_sub(1));
-        self.line("overlay", (middle(0), bottom), (last, bottom));
+        self.0.line("overlay", (middle(0), bottom), (last, bottom));
     }
 }

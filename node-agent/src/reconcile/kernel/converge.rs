@@ -71,6 +71,7 @@ impl Kernel {
         // Of the attempts before, only the writes still count.
         let mut outcome = Outcome {
             written: mem::take(&mut converged.outcome.written),
+            names: mem::take(&mut converged.outcome.names),
             ..Outcome::default()
         };
         self.observe()?;

@@ -49,7 +49,7 @@ pub struct Guard {
 /// reports that on the board and tries again.
 pub async fn run(
     addresses: Addresses,
-    sources: Sources,
+    sources: Arc<Sources>,
     guard: Option<Guard>,
     stop: CancellationToken,
 ) {
@@ -62,7 +62,7 @@ pub async fn run(
 /// Continues after every error.
 async fn listen_on(
     addresses: Addresses,
-    sources: Sources,
+    sources: Arc<Sources>,
     guard: Option<Guard>,
     retry: Duration,
     limits: Limits,
@@ -103,8 +103,7 @@ pub(super) fn reporter(
 }
 
 /// What the listeners for metrics and for probes serve.
-fn apps(sources: Sources) -> (Router, Router) {
-    let sources = Arc::new(sources);
+fn apps(sources: Arc<Sources>) -> (Router, Router) {
     let health = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz));
@@ -145,6 +144,17 @@ async fn readyz(State(sources): State<Arc<Sources>>) -> (StatusCode, String) {
         let _ = writeln!(body, "note: {note}");
     }
     (code, body)
+}
+
+impl Sources {
+    /// All metrics in the text format of Prometheus.
+    ///
+    /// # Errors
+    /// One cannot be encoded.
+    pub fn metrics_text(&self) -> Result<String, std::fmt::Error> {
+        self.metrics.set_status(&self.board.status(Instant::now()));
+        Format::Prometheus.text(&self.registries)
+    }
 }
 
 async fn metrics(State(sources): State<Arc<Sources>>, headers: HeaderMap) -> Response {

@@ -13,13 +13,14 @@ struct Server {
     metrics: Metrics,
 }
 
-fn sources() -> Sources {
+fn sources() -> Arc<Sources> {
     let (registry, metrics) = Metrics::register();
-    Sources {
+    let sources = Sources {
         board: Arc::new(StatusBoard::new(Instant::now())),
         metrics,
         registries: vec![registry],
-    }
+    };
+    Arc::new(sources)
 }
 
 /// Runs `test` against a server with these limits, on free ports.
@@ -194,7 +195,7 @@ fn metrics_show_what_was_counted() {
         let metrics = &server.metrics;
         metrics.set_nodes(3);
         metrics.set_objects("route", 7);
-        metrics.drift_repaired("fdb", 2);
+        metrics.drift_repaired("fdb", &[].into(), 2);
         metrics.watch_restarts.inc();
         metrics.listed_again("nodes");
         metrics.kernel_changes.inc_by(5);

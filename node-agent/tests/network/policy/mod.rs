@@ -329,7 +329,7 @@ fn switched_off_nothing_of_policies_is_left() {
     let tables = run("nft", "list tables");
     assert!(!tables.contains("tweed-policy"), "{tables}");
     assert!(!agent.text().contains(r#"kind="NetworkPolicies""#));
-    assert!(!Path::new(&scene.node.path("run/agent.sock")).exists());
+    assert!(!Path::new(&scene.node.path("run/policy")).exists());
 }
 
 #[test]

@@ -1,0 +1,293 @@
+//! The cluster: its Nodes, tweed's pods on them, and asking the agents by exec.
+//!
+//! [`Cluster`] is synchronous for its callers; a runtime of its own runs the requests, many at
+//! once where many agents are asked. Objects are read as JSON, with the fields used alone
+//! ([`objects`]), so that no version of Kubernetes is too new.
+
+mod error;
+mod exec;
+mod fan_out;
+pub mod objects;
+pub mod places;
+
+use std::path::Path;
+use std::time::Duration;
+
+use http::Request;
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use kube::{Client, Error};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+pub use error::{AskError, ClusterError, MissingRight};
+pub use exec::{Output, PROGRAM};
+pub use fan_out::fan_out;
+pub use places::{Agent, Place};
+
+use crate::agents::Agents;
+use crate::answered::{Answered, Unanswered};
+use crate::target::Common;
+use fan_out::Progress;
+use objects::{EventObject, List, NodeObject, PodObject};
+
+/// Selects the agents' pods: the labels of the DaemonSet.
+pub const AGENT_LABELS: &str = "app.kubernetes.io/name=tweed,app.kubernetes.io/component=agent";
+/// How many agents are asked at once.
+const PARALLEL: usize = 32;
+/// Maximum number of objects in one answer of the API server.
+const PAGE: usize = 500;
+/// Maximum time for one answer of the API server, besides those of agents.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// Maximum time for the answer of an agent.
+const ASK_WITHIN: Duration = Duration::from_secs(30);
+/// Maximum time for a connection to the API server.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// A connection to a cluster, as of one kubeconfig, and which of its nodes are meant.
+pub struct Cluster {
+    runtime: Runtime,
+    client: Client,
+    server: String,
+    namespace: String,
+    /// The Nodes that were named; all if none was.
+    chosen: Vec<String>,
+}
+
+impl Cluster {
+    /// The cluster of a kubeconfig: of the one that was named, or else of `KUBECONFIG` or
+    /// `~/.kube/config`. In a pod without one its service account is used.
+    ///
+    /// # Errors
+    /// The kubeconfig cannot be used. Nobody is connected to yet.
+    pub fn connect(common: &Common) -> Result<Self, ClusterError> {
+        let unusable = |error: &dyn std::error::Error| ClusterError::Kubeconfig(chain(error));
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| unusable(&error))?;
+        let (path, context) = (common.kubeconfig.as_deref(), common.context.as_deref());
+        let mut config = runtime.block_on(config(path, context))?;
+        config.connect_timeout = Some(CONNECT_WITHIN);
+        let server = config.cluster_url.to_string();
+        let client = {
+            let _entered = runtime.enter();
+            Client::try_from(config).map_err(|error| unusable(&error))?
+        };
+        Ok(Self {
+            runtime,
+            client,
+            server,
+            namespace: common.namespace.clone(),
+            chosen: common.nodes.clone(),
+        })
+    }
+
+    /// tweed's namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The Nodes that are meant, with their agents: those that were named, or all.
+    ///
+    /// # Errors
+    /// [`ClusterError`]; one that was named is neither a Node nor has an agent.
+    pub fn places(&self) -> Result<Vec<Place>, ClusterError> {
+        let nodes: Vec<NodeObject> = self.list("/api/v1/nodes", "")?;
+        let path = format!("/api/v1/namespaces/{}/pods", self.namespace);
+        let labels = AGENT_LABELS.replace('=', "%3D");
+        let pods: Vec<PodObject> = self.list(&path, &format!("labelSelector={labels}"))?;
+        let mut places = places::places(nodes, places::agents(pods));
+        let is_there = |name: &&String| places.iter().any(|place| place.node == **name);
+        if let Some(missing) = self.chosen.iter().find(|name| !is_there(name)) {
+            return Err(ClusterError::NotFound(format!(
+                "there is no Node {missing}"
+            )));
+        }
+        places.retain(|place| self.chosen.is_empty() || self.chosen.contains(&place.node));
+        Ok(places)
+    }
+
+    /// Warnings about Nodes, and about objects in tweed's namespace.
+    ///
+    /// # Errors
+    /// [`ClusterError`].
+    pub fn warnings(&self) -> Result<Vec<EventObject>, ClusterError> {
+        let mut found = Vec::new();
+        // Events of Nodes, which have no namespace, are in `default`.
+        for (namespace, selector) in [
+            ("default", "type%3DWarning,involvedObject.kind%3DNode"),
+            (&self.namespace, "type%3DWarning"),
+        ] {
+            let path = format!("/api/v1/namespaces/{namespace}/events");
+            let query = format!("fieldSelector={selector}");
+            found.extend(self.list::<EventObject>(&path, &query)?);
+        }
+        Ok(found)
+    }
+
+    /// The last `lines` lines of the logs of the agents at these places, or of their containers
+    /// before these, in the order of the places.
+    pub fn logs(
+        &self,
+        places: &[Place],
+        lines: usize,
+        before: bool,
+    ) -> Vec<Result<String, AskError>> {
+        let read = async |place: &Place| {
+            let agent = place.agent.as_ref().ok_or(AskError::NoAgent)?;
+            let path = format!(
+                "/api/v1/namespaces/{}/pods/{}/log?container={}&tailLines={lines}&previous={before}",
+                agent.namespace, agent.pod, agent.container
+            );
+            let text = async {
+                self.client
+                    .request_text(request(&path)?)
+                    .await
+                    .map_err(|error| self.error(error, &path))
+            };
+            let text = timeout(ANSWER_WITHIN, text).await;
+            text.unwrap_or(Err(self.silent()))
+                .map_err(AskError::Cluster)
+        };
+        self.runtime
+            .block_on(fan_out(places, PARALLEL, read, || ()))
+    }
+
+    /// Asks the agents at these places, many at once, with a bar on stderr if that is a terminal:
+    /// what `tweedctl` with these words prints in their containers, each within `within`. The
+    /// answers are in the order of the places.
+    pub fn ask_all(
+        &self,
+        places: &[Place],
+        words: &[String],
+        within: Duration,
+    ) -> Vec<Result<Output, AskError>> {
+        let mut progress = Progress::on_terminal(places.len());
+        let ask = async |place: &Place| match &place.agent {
+            Some(agent) => exec::exec(&self.client, agent, words, within).await,
+            None => Err(AskError::NoAgent),
+        };
+        let asked = fan_out(places, PARALLEL, ask, || progress.step());
+        self.runtime.block_on(asked)
+    }
+
+    /// All objects at `path`, page by page.
+    ///
+    /// # Errors
+    /// [`ClusterError`].
+    fn list<T: DeserializeOwned>(&self, path: &str, query: &str) -> Result<Vec<T>, ClusterError> {
+        let mut items = Vec::new();
+        let mut page = String::new();
+        loop {
+            let uri = format!("{path}?limit={PAGE}{page}&{query}");
+            let List {
+                metadata,
+                items: more,
+            } = self.read(&uri)?;
+            items.extend(more);
+            match metadata.continue_from {
+                Some(next) if !next.is_empty() => page = format!("&continue={next}"),
+                _ => return Ok(items),
+            }
+        }
+    }
+
+    fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClusterError> {
+        let read = self.client.request(request(path)?);
+        let read = async { timeout(ANSWER_WITHIN, read).await };
+        match self.runtime.block_on(read) {
+            Ok(answer) => answer.map_err(|error| self.error(error, path)),
+            Err(_) => Err(self.silent()),
+        }
+    }
+
+    fn error(&self, error: Error, path: &str) -> ClusterError {
+        ClusterError::of(error, &self.server, || MissingRight::of_path(path))
+    }
+
+    fn silent(&self) -> ClusterError {
+        ClusterError::Unreachable {
+            server: self.server.clone(),
+            why: format!("no answer within {} s", ANSWER_WITHIN.as_secs()),
+        }
+    }
+}
+
+impl Agents for Cluster {
+    fn ask(
+        &self,
+        nodes: Option<&[String]>,
+        arguments: &[String],
+    ) -> anyhow::Result<Vec<Answered<Vec<u8>>>> {
+        let mut places = self.places()?;
+        if let Some(nodes) = nodes {
+            places.retain(|place| nodes.contains(&place.node));
+        }
+        let json = ["-o".to_owned(), "json".to_owned()];
+        let words = [arguments, &json].concat();
+        let answers = self.ask_all(&places, &words, ASK_WITHIN);
+        let printed = |answer: Result<Output, AskError>| match answer {
+            Ok(output) if output.stdout.is_empty() => Err(Unanswered::new(format!(
+                "its tweedctl ends with {} and says: {}",
+                output.code, output.stderr
+            ))),
+            Ok(output) => Ok(output.stdout),
+            Err(error) => Err(Unanswered::new(error.to_string())),
+        };
+        let names = places.into_iter().map(|place| place.node);
+        Ok(names.zip(answers.into_iter().map(printed)).collect())
+    }
+
+    fn get(&self, path: &str) -> anyhow::Result<Option<Value>> {
+        match self.read(path) {
+            Err(ClusterError::NotFound(_)) => Ok(None),
+            read => Ok(Some(read?)),
+        }
+    }
+}
+
+fn request(path: &str) -> Result<Request<Vec<u8>>, ClusterError> {
+    let request = Request::get(path).body(Vec::new());
+    request.map_err(|error| ClusterError::Answer(format!("{path}: {error}")))
+}
+
+async fn config(path: Option<&Path>, context: Option<&str>) -> Result<Config, ClusterError> {
+    let options = KubeConfigOptions {
+        context: context.map(ToOwned::to_owned),
+        ..KubeConfigOptions::default()
+    };
+    let read = match path {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let found = match read {
+        Ok(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &options).await,
+        // In a pod there is seldom a kubeconfig.
+        Err(error) if path.is_none() && context.is_none() => match Config::incluster() {
+            Ok(config) => return Ok(config),
+            Err(_) => Err(error),
+        },
+        Err(error) => Err(error),
+    };
+    found.map_err(|error| ClusterError::Kubeconfig(chain(&error)))
+}
+
+/// An error with its causes, each once.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

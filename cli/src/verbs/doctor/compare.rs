@@ -1,0 +1,121 @@
+//! What does not fit together between nodes. Pure.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use ipnetwork::IpNetwork;
+use tweed_component::explain::listed;
+
+use super::{Finding, Level, Report};
+use crate::answered::Answered;
+use crate::cluster::Place;
+
+/// The name under which findings about all nodes are: no Node can have it.
+pub(super) const ALL_NODES: &str = "*";
+
+/// How far a clock may be off, in milliseconds.
+const CLOCK_TOLERANCE: u64 = 1000;
+/// Maximum number of nodes that a finding names.
+const MAX_NODES: usize = 8;
+
+/// What is wrong between these nodes. `asked` are the milliseconds since 1970 in which they
+/// were asked, by the clock of this machine.
+pub(super) fn findings(
+    places: &[Place],
+    answers: &[Answered<Report>],
+    asked: RangeInclusive<u64>,
+) -> Vec<Finding> {
+    let reports: Vec<(&str, &Report)> = answers
+        .iter()
+        .filter_map(|(node, answer)| Some((node.as_str(), answer.as_ref().ok()?)))
+        .collect();
+    let mut findings = cidrs(places);
+    findings.extend(versions(&reports));
+    findings.extend(clocks(&reports, &asked));
+    findings
+}
+
+/// Pod CIDRs of two Nodes that have addresses in common.
+fn cidrs(places: &[Place]) -> Vec<Finding> {
+    let of_place = |place: &'_ Place| {
+        let cidrs = place.pod_cidrs.iter().filter_map(|text| text.parse().ok());
+        let node = place.node.clone();
+        cidrs
+            .map(move |cidr: IpNetwork| (cidr, node.clone()))
+            .collect::<Vec<_>>()
+    };
+    let mut cidrs: Vec<(IpNetwork, String)> = places.iter().flat_map(of_place).collect();
+    cidrs.sort_by_key(|(cidr, _)| (cidr.network(), cidr.prefix()));
+    // The range that reaches furthest so far: what begins inside it overlaps it.
+    let mut widest: Option<(IpAddr, IpNetwork, String)> = None;
+    let mut findings = Vec::new();
+    for (cidr, node) in cidrs {
+        if let Some((end, other, owner)) = &widest
+            && end.is_ipv4() == cidr.is_ipv4()
+            && cidr.network() <= *end
+            && *owner != node
+        {
+            findings.push(Finding {
+                level: Level::Error,
+                ..Finding::warning(
+                    "pod-cidr",
+                    format!("pod CIDRs overlap: {other} of Node {owner}, and {cidr} of Node {node}"),
+                    "drain one of the Nodes, delete it and let it register again: it then gets a range of its own",
+                )
+            });
+        }
+        let end = cidr.broadcast();
+        if widest
+            .as_ref()
+            .is_none_or(|(last, ..)| last.is_ipv4() != end.is_ipv4() || *last < end)
+        {
+            widest = Some((end, cidr, node));
+        }
+    }
+    findings
+}
+
+/// Agents of several versions.
+fn versions(reports: &[(&str, &Report)]) -> Option<Finding> {
+    let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (node, report) in reports {
+        if let Some(version) = &report.agent {
+            versions.entry(version).or_default().push(node);
+        }
+    }
+    let texts = versions.iter().map(|(version, nodes)| {
+        let nodes = listed(nodes.iter().map(|node| (*node).to_owned()), MAX_NODES);
+        format!("{version} on {nodes}")
+    });
+    let texts: Vec<String> = texts.collect();
+    (texts.len() > 1).then(|| {
+        Finding::warning(
+            "version",
+            format!("agents are of different versions: {}", texts.join("; ")),
+            "if no upgrade is under way, see kubectl rollout status daemonset/tweed",
+        )
+    })
+}
+
+/// Clocks that differ from this machine's by more than the time that the question took.
+fn clocks(reports: &[(&str, &Report)], asked: &RangeInclusive<u64>) -> Option<Finding> {
+    let off = reports.iter().filter_map(|(node, report)| {
+        let early = asked.start().saturating_sub(report.time_ms);
+        let late = report.time_ms.saturating_sub(*asked.end());
+        let (by, how) = if early > 0 {
+            (early, "behind")
+        } else {
+            (late, "ahead")
+        };
+        (by > CLOCK_TOLERANCE).then(|| format!("{node} is {} s {how}", by / 1000))
+    });
+    let off: Vec<String> = off.collect();
+    (!off.is_empty()).then(|| {
+        Finding::warning(
+            "clock",
+            format!("clocks differ from this machine's: {}", listed(off.into_iter(), MAX_NODES)),
+            "have the nodes synchronise their clocks (chrony, systemd-timesyncd), or this machine: tokens and certificates depend on it",
+        )
+    })
+}

@@ -1,0 +1,113 @@
+//! `graph`: the nodes and the ways between them as a drawing.
+
+mod picture;
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::agents::Agents;
+use crate::answered::Answered;
+use crate::exit::Exit;
+use crate::output::Page;
+use crate::verb::{ask, parse};
+use crate::verbs::status::{self, Status};
+
+const EXAMPLES: &str = "\
+Examples:
+  All nodes, with the time that a packet takes from one to the other and back:
+    tweedctl graph --file network.svg
+
+Red nodes and lines have something wrong: a line at both ends says which of the two finds it.";
+
+/// What asks an agent for the nodes that it probes, and the key of its answer.
+const PEERS: &str = "peers";
+
+/// The arguments of `graph`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Graph {
+    /// The drawing, SVG; if not given, it is printed
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+/// What a node knows of a way to another one.
+#[derive(Debug, Clone, Deserialize)]
+struct Peer {
+    /// The other Node.
+    node: String,
+    /// How it is: `answers`.
+    state: String,
+    /// The last time from a probe to its answer, in microseconds.
+    #[serde(default)]
+    round_trip_us: Option<u64>,
+    /// How many probes in a row had no answer.
+    #[serde(default)]
+    missed: u32,
+}
+
+impl Graph {
+    /// Draws a cluster.
+    ///
+    /// # Errors
+    /// It cannot be asked, or the drawing cannot be written.
+    pub fn in_cluster(&self, agents: &dyn Agents, page: &mut Page<'_>) -> Result<Exit> {
+        let reports = ask(&Status::default(), agents, None)?;
+        let peers: Vec<Answered<Vec<Peer>>> = agents
+            .ask(None, &[PEERS.to_owned()])?
+            .into_iter()
+            .map(|(node, printed)| {
+                let read = printed.and_then(|printed| parse(PEERS, &printed));
+                (node, read.map(peers))
+            })
+            .collect();
+        let svg = picture::draw(&reports, &peers);
+        match &self.file {
+            Some(path) => {
+                fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?
+            }
+            None => page.raw(svg.as_bytes())?,
+        }
+        let all_known = reports.iter().all(|(_, report)| report.is_ok())
+            && peers.iter().all(|(_, peers)| peers.is_ok());
+        Ok(if all_known {
+            Exit::Fine
+        } else {
+            Exit::Undetermined
+        })
+    }
+}
+
+/// The rows of an answer: as they are, or under a key.
+fn peers(report: Value) -> Vec<Peer> {
+    let rows = match report {
+        Value::Array(rows) => rows,
+        Value::Object(mut object) => match object.remove(PEERS) {
+            Some(Value::Array(rows)) => rows,
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    };
+    let read = |row| serde_json::from_value(row).ok();
+    rows.into_iter().filter_map(read).collect()
+}
+
+/// How bad a node is, and what is written below its name.
+fn words(report: &Result<status::Report, crate::answered::Unanswered>) -> (&'static str, String) {
+    match report {
+        Err(_) => ("bad", "no answer".to_owned()),
+        Ok(report) if !report.ready => ("bad", "not ready".to_owned()),
+        Ok(report) => match report.problems.len() + report.more_problems {
+            0 => ("good", "ready".to_owned()),
+            count => ("doubtful", format!("ready, {count} warnings")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! What people see of nodes in every state.
+
+use super::*;
+
+fn problem(kind: &str, effect: Effect, message: &str) -> Found {
+    Found {
+        kind: kind.to_owned(),
+        object: "tweed.1".to_owned(),
+        effect,
+        message: message.to_owned(),
+        cure: format!("mend {kind}"),
+    }
+}
+
+fn report(node: &str, problems: Vec<Found>) -> Answered<Report> {
+    let effect = problems.iter().map(|problem| problem.effect).max();
+    let report = Report {
+        node: node.to_owned(),
+        ready: effect < Some(Effect::NewPods),
+        affects_running: effect == Some(Effect::RunningPods),
+        agent: Some("0.1.0 (abc)".to_owned()),
+        mtu: Some(1450),
+        pod_cidrs: vec!["10.244.1.0/24".to_owned()],
+        ranges: vec![
+            RangeUse {
+                range: "10.244.1.0/24".to_owned(),
+                used: 3,
+                free: 250,
+            },
+            RangeUse {
+                range: "fd00::/64".to_owned(),
+                used: 3,
+                free: u64::MAX,
+            },
+        ],
+        problems,
+        more_problems: 0,
+        notes: Vec::new(),
+        drift: Vec::new(),
+        time_ms: 0,
+    };
+    (node.to_owned(), Ok(report))
+}
+
+fn shown(answers: &[Answered<Report>]) -> String {
+    let mut out = Vec::new();
+    let mut page = Page::new(&mut out, Format::Table);
+    Status { watch: false }.render(answers, &mut page).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn what_is_wrong_comes_first_and_each_problem_once() {
+    let lost = || problem("vxlan-refused", Effect::RunningPods, "the kernel says no");
+    let warning = problem("range-full", Effect::Warning, "all are in use");
+    let gone = ("gone".to_owned(), Err(Unanswered::new("its agent is down")));
+    let answers = [
+        report("a", Vec::new()),
+        report("b", vec![lost()]),
+        report("c", vec![lost(), warning]),
+        gone,
+    ];
+    let expected = "\
+NODE  READY    AGENT        ADDRESSES  MTU   PROBLEMS
+gone  unknown  -            -          -     no answer
+b     NO       0.1.0 (abc)  3/253,3    1450  1
+c     NO       0.1.0 (abc)  3/253,3    1450  2
+a     yes      0.1.0 (abc)  3/253,3    1450  -
+
+no answer: its agent is down
+  on gone
+
+vxlan-refused: running pods are affected
+  on b, c: the kernel says no (tweed.1)
+  → mend vxlan-refused
+
+range-full: warning
+  on c: all are in use (tweed.1)
+  → mend range-full
+";
+    assert_eq!(shown(&answers), expected);
+    let status = Status { watch: false };
+    assert_eq!(status.exit(&answers), Exit::Findings);
+    assert_eq!(status.exit(&answers[..1]), Exit::Fine);
+}
+
+/// What a node says whose agent does not run.
+#[test]
+fn an_agent_that_is_gone_has_left_its_last_word() {
+    let run_dir = tempfile::tempdir().unwrap();
+    let node = Node {
+        run_dir: run_dir.path().to_owned(),
+    };
+    let error = Report::of(&node).unwrap_err().to_string();
+    assert!(error.contains("agent.json"), "{error}");
+    let text = r#"{"version":"0.1.0","node":"n1","ready":true,"affectsRunning":false,"reasons":[],
+        "warnings":["the range is full"],"services":true,"mtu":1450,"podCIDRs":["10.244.1.0/24"]}"#;
+    std::fs::write(run_dir.path().join(AGENT_STATE_FILE), text).unwrap();
+    let report = Report::of(&node).unwrap();
+    assert_eq!(
+        (report.node.as_str(), report.agent, report.mtu),
+        ("n1", None, Some(1450))
+    );
+    assert!(!report.ready);
+    let texts: Vec<&str> = report
+        .problems
+        .iter()
+        .map(|one| one.message.as_str())
+        .collect();
+    assert!(texts[0].contains("tweed-agent is not running"), "{texts:?}");
+    assert_eq!(texts[1..], ["the range is full"]);
+}
