@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time::timeout;
 
 use super::error::{AskError, ClusterError, MissingRight};
-use super::places::Agent;
+use super::places::{Agent, CONTAINER};
 
 /// The program in the agent's image.
 pub const PROGRAM: &str = "tweedctl";
@@ -53,7 +53,7 @@ pub(super) async fn exec(
 async fn run(client: &Client, agent: &Agent, words: &[String]) -> Result<Output, AskError> {
     let pods = Api::<Pod>::namespaced(client.clone(), &agent.namespace);
     let params = AttachParams::default()
-        .container(&agent.container)
+        .container(CONTAINER)
         .max_stdout_buf_size(BUFFER)
         .max_stderr_buf_size(BUFFER);
     let words = words.iter().map(String::as_str);

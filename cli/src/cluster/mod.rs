@@ -7,7 +7,6 @@
 mod error;
 mod exec;
 mod fan_out;
-pub mod objects;
 pub mod places;
 
 use std::path::Path;
@@ -16,7 +15,6 @@ use std::time::Duration;
 use http::Request;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Error};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -30,7 +28,7 @@ use crate::agents::Agents;
 use crate::answered::{Answered, Unanswered};
 use crate::target::Common;
 use fan_out::Progress;
-use objects::{EventObject, List, NodeObject, PodObject};
+use places::CONTAINER;
 
 /// Selects the agents' pods: the labels of the DaemonSet.
 pub const AGENT_LABELS: &str = "app.kubernetes.io/name=tweed,app.kubernetes.io/component=agent";
@@ -95,11 +93,11 @@ impl Cluster {
     /// # Errors
     /// [`ClusterError`]; one that was named is neither a Node nor has an agent.
     pub fn places(&self) -> Result<Vec<Place>, ClusterError> {
-        let nodes: Vec<NodeObject> = self.list("/api/v1/nodes", "")?;
+        let nodes = self.list("/api/v1/nodes", "")?;
         let path = format!("/api/v1/namespaces/{}/pods", self.namespace);
         let labels = AGENT_LABELS.replace('=', "%3D");
-        let pods: Vec<PodObject> = self.list(&path, &format!("labelSelector={labels}"))?;
-        let mut places = places::places(nodes, places::agents(pods));
+        let pods = self.list(&path, &format!("labelSelector={labels}"))?;
+        let mut places = places::places(&nodes, places::agents(&pods));
         let is_there = |name: &&String| places.iter().any(|place| place.node == **name);
         if let Some(missing) = self.chosen.iter().find(|name| !is_there(name)) {
             return Err(ClusterError::NotFound(format!(
@@ -114,7 +112,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ClusterError`].
-    pub fn warnings(&self) -> Result<Vec<EventObject>, ClusterError> {
+    pub fn warnings(&self) -> Result<Vec<Value>, ClusterError> {
         let mut found = Vec::new();
         // Events of Nodes, which have no namespace, are in `default`.
         for (namespace, selector) in [
@@ -123,7 +121,7 @@ impl Cluster {
         ] {
             let path = format!("/api/v1/namespaces/{namespace}/events");
             let query = format!("fieldSelector={selector}");
-            found.extend(self.list::<EventObject>(&path, &query)?);
+            found.extend(self.list(&path, &query)?);
         }
         Ok(found)
     }
@@ -140,7 +138,7 @@ impl Cluster {
             let agent = place.agent.as_ref().ok_or(AskError::NoAgent)?;
             let path = format!(
                 "/api/v1/namespaces/{}/pods/{}/log?container={}&tailLines={lines}&previous={before}",
-                agent.namespace, agent.pod, agent.container
+                agent.namespace, agent.pod, CONTAINER
             );
             let text = async {
                 self.client
@@ -175,27 +173,22 @@ impl Cluster {
     }
 
     /// All objects at `path`, page by page.
-    ///
-    /// # Errors
-    /// [`ClusterError`].
-    fn list<T: DeserializeOwned>(&self, path: &str, query: &str) -> Result<Vec<T>, ClusterError> {
+    fn list(&self, path: &str, query: &str) -> Result<Vec<Value>, ClusterError> {
         let mut items = Vec::new();
         let mut page = String::new();
         loop {
-            let uri = format!("{path}?limit={PAGE}{page}&{query}");
-            let List {
-                metadata,
-                items: more,
-            } = self.read(&uri)?;
-            items.extend(more);
-            match metadata.continue_from {
-                Some(next) if !next.is_empty() => page = format!("&continue={next}"),
-                _ => return Ok(items),
+            let mut list = self.read(&format!("{path}?limit={PAGE}{page}&{query}"))?;
+            if let Value::Array(more) = list["items"].take() {
+                items.extend(more);
+            }
+            match places::text(&list, "/metadata/continue") {
+                "" => return Ok(items),
+                next => page = format!("&continue={next}"),
             }
         }
     }
 
-    fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClusterError> {
+    fn read(&self, path: &str) -> Result<Value, ClusterError> {
         let read = self.client.request(request(path)?);
         let read = async { timeout(ANSWER_WITHIN, read).await };
         match self.runtime.block_on(read) {

@@ -1,13 +1,13 @@
-//! Where agents run, and where they should. Pure.
+//! Where agents run, and where they should: what Nodes and pods say, as far as it is needed.
+//! Pure.
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use tweed_core::paths::DEFAULT_RUN_DIR;
 
-use super::objects::{Container, ContainerStatus, NodeObject, PodObject};
-
 /// The name of the agent's container.
-const CONTAINER: &str = "agent";
+pub(super) const CONTAINER: &str = "agent";
 
 /// A pod of tweed's DaemonSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,8 +18,6 @@ pub struct Agent {
     pub namespace: String,
     /// Its name.
     pub pod: String,
-    /// The container of the agent.
-    pub container: String,
     /// The agent's run folder in the container.
     pub run_dir: String,
     /// Whether its readiness probe succeeds.
@@ -43,16 +41,32 @@ pub struct Place {
     pub pod_cidrs: Vec<String>,
 }
 
+/// The text at this place of an object; empty if there is none.
+pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+}
+
 /// The agents of these pods, one for each Node: the newest that is not on its way out.
-pub fn agents(pods: Vec<PodObject>) -> Vec<Agent> {
-    let mut newest: BTreeMap<String, PodObject> = BTreeMap::new();
-    let age = |pod: &PodObject| {
-        let stays = pod.metadata.deletion_timestamp.is_none();
-        (stays, pod.metadata.creation_timestamp.clone())
+pub(super) fn agents(pods: &[Value]) -> Vec<Agent> {
+    let mut newest: BTreeMap<&str, &Value> = BTreeMap::new();
+    let age = |pod: &Value| {
+        let stays = pod.pointer("/metadata/deletionTimestamp").is_none();
+        (stays, text(pod, "/metadata/creationTimestamp").to_owned())
     };
     for pod in pods {
-        let node = pod.spec.node_name.clone();
-        if newest.get(&node).is_none_or(|other| age(other) < age(&pod)) {
+        let node = text(pod, "/spec/nodeName");
+        if newest.get(node).is_none_or(|other| age(other) < age(pod)) {
             newest.insert(node, pod);
         }
     }
@@ -60,18 +74,18 @@ pub fn agents(pods: Vec<PodObject>) -> Vec<Agent> {
 }
 
 /// Each Node with its agent, and each agent without a Node, by name.
-pub fn places(nodes: Vec<NodeObject>, agents: Vec<Agent>) -> Vec<Place> {
-    let of_node = |node: NodeObject| {
-        let unready = node.unready();
+pub(super) fn places(nodes: &[Value], agents: Vec<Agent>) -> Vec<Place> {
+    let of_node = |node: &Value| {
+        let cidrs = items(node, "/spec/podCIDRs").filter_map(Value::as_str);
         let place = Place {
-            node: node.metadata.name,
-            unready,
+            node: text(node, "/metadata/name").to_owned(),
+            unready: unready(node),
             agent: None,
-            pod_cidrs: node.spec.pod_cidrs,
+            pod_cidrs: cidrs.map(ToOwned::to_owned).collect(),
         };
         (place.node.clone(), place)
     };
-    let mut places: BTreeMap<String, Place> = nodes.into_iter().map(of_node).collect();
+    let mut places: BTreeMap<String, Place> = nodes.iter().map(of_node).collect();
     for agent in agents {
         // A pod that waits for a Node has the name of none.
         let place = places.entry(agent.node.clone()).or_insert_with(|| Place {
@@ -85,54 +99,63 @@ pub fn places(nodes: Vec<NodeObject>, agents: Vec<Agent>) -> Vec<Place> {
     places.into_values().collect()
 }
 
-fn agent(pod: PodObject) -> Agent {
-    let of_name = |one: &&Container| one.name == CONTAINER;
-    let containers = &pod.spec.containers;
-    let container = containers.iter().find(of_name).or(containers.first());
-    let container = container.cloned().unwrap_or_default();
-    let mut statuses = pod.status.container_statuses.iter();
-    let status = statuses.find(|status| status.name == container.name);
+/// Why the kubelet does not count as ready.
+fn unready(node: &Value) -> Option<String> {
+    let mut conditions = items(node, "/status/conditions");
+    let Some(ready) = conditions.find(|one| one["type"] == "Ready") else {
+        return Some("it has no condition Ready".to_owned());
+    };
+    let (status, message) = (text(ready, "/status"), text(ready, "/message"));
+    (status != "True").then(|| format!("Ready is {status}: {message}"))
+}
+
+fn agent(pod: &Value) -> Agent {
+    let mut containers = items(pod, "/spec/containers");
+    let container = containers.find(|one| one["name"] == CONTAINER);
+    let container = container.unwrap_or(&Value::Null);
+    let mut statuses = items(pod, "/status/containerStatuses");
+    let status = statuses.find(|one| one["name"] == CONTAINER);
+    let status = status.unwrap_or(&Value::Null);
     Agent {
-        node: pod.spec.node_name.clone(),
-        run_dir: run_dir(&container),
-        ready: status.is_some_and(|status| status.ready),
-        version: version(&container.image),
-        down: down(&pod, status),
-        container: container.name,
-        namespace: pod.metadata.namespace,
-        pod: pod.metadata.name,
+        node: text(pod, "/spec/nodeName").to_owned(),
+        namespace: text(pod, "/metadata/namespace").to_owned(),
+        pod: text(pod, "/metadata/name").to_owned(),
+        run_dir: run_dir(container),
+        ready: status["ready"] == true,
+        version: version(text(container, "/image")),
+        down: down(pod, &status["state"]),
     }
 }
 
-/// Why the container does not run.
-fn down(pod: &PodObject, status: Option<&ContainerStatus>) -> Option<String> {
-    let state = status.map(|status| &status.state);
-    if state.is_some_and(|state| state.running.is_some()) {
+/// Why the container with this state does not run.
+fn down(pod: &Value, state: &Value) -> Option<String> {
+    if state.get("running").is_some() {
         return None;
     }
-    let reason = state.and_then(|state| state.waiting.as_ref().or(state.terminated.as_ref()));
+    let reason = state.get("waiting").or(state.get("terminated"));
     let (what, message) = match reason {
-        Some(reason) => (&reason.reason, &reason.message),
-        None => (&pod.status.phase, &pod.status.message),
+        Some(reason) => (text(reason, "/reason"), text(reason, "/message")),
+        None => (text(pod, "/status/phase"), text(pod, "/status/message")),
     };
-    let name = &pod.metadata.name;
+    let name = text(pod, "/metadata/name");
     let more = if message.is_empty() { "" } else { ": " };
     Some(format!("pod {name} is {what}{more}{message}"))
 }
 
 /// The run folder of the agent, by the words and variables of its container.
-fn run_dir(container: &Container) -> String {
-    let mut words = container.command.iter().chain(&container.args);
+fn run_dir(container: &Value) -> String {
+    let words = items(container, "/command").chain(items(container, "/args"));
+    let mut words = words.filter_map(Value::as_str);
     while let Some(word) = words.next() {
         match word.strip_prefix("--run-dir") {
-            Some("") => return words.next().cloned().unwrap_or_default(),
+            Some("") => return words.next().unwrap_or_default().to_owned(),
             Some(rest) => return rest.trim_start_matches('=').to_owned(),
             None => {}
         }
     }
-    let mut variables = container.env.iter();
-    let variable = variables.find(|variable| variable.name == "TWEED_RUN_DIR");
-    variable.map_or(DEFAULT_RUN_DIR.to_owned(), |found| found.value.clone())
+    let variable = items(container, "/env").find(|one| one["name"] == "TWEED_RUN_DIR");
+    let value = variable.map_or(DEFAULT_RUN_DIR, |one| text(one, "/value"));
+    value.to_owned()
 }
 
 /// The tag of an image; without one, the first digits of its digest.
@@ -152,8 +175,8 @@ mod tests {
 
     use super::*;
 
-    fn pod(node: &str, made: &str, state: Value) -> PodObject {
-        let pod = json!({
+    fn pod(node: &str, made: &str, state: Value) -> Value {
+        json!({
             "metadata": { "name": format!("tweed-{made}"), "namespace": "kube-system", "creationTimestamp": made },
             "spec": { "nodeName": node, "containers": [
                 { "name": "other", "image": "other:7" },
@@ -162,8 +185,7 @@ mod tests {
             ] },
             "status": { "phase": "Running",
                 "containerStatuses": [{ "name": "agent", "ready": true, "state": state }] },
-        });
-        serde_json::from_value(pod).unwrap()
+        })
     }
 
     fn running() -> Value {
@@ -173,17 +195,12 @@ mod tests {
     #[test]
     fn an_agent_is_the_newest_pod_that_stays() {
         let mut leaving = pod("a", "3", running());
-        leaving.metadata.deletion_timestamp = Some("4".to_owned());
-        let found = agents(vec![
-            pod("a", "1", running()),
-            leaving,
-            pod("a", "2", running()),
-        ]);
+        leaving["metadata"]["deletionTimestamp"] = "4".into();
+        let found = agents(&[pod("a", "1", running()), leaving, pod("a", "2", running())]);
         let agent = Agent {
             node: "a".to_owned(),
             namespace: "kube-system".to_owned(),
             pod: "tweed-2".to_owned(),
-            container: "agent".to_owned(),
             run_dir: "/run/other".to_owned(),
             ready: true,
             version: "0.1.0".to_owned(),
@@ -197,30 +214,28 @@ mod tests {
         let crash =
             json!({ "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 5m" } });
         let ended = json!({ "terminated": { "reason": "Error" } });
-        let down = |state| agent(pod("a", "1", state)).down;
+        let down = |state| agent(&pod("a", "1", state)).down;
         assert_eq!(
             down(crash).unwrap(),
             "pod tweed-1 is CrashLoopBackOff: back-off 5m"
         );
         assert_eq!(down(ended).unwrap(), "pod tweed-1 is Error");
         let mut pending = pod("a", "1", json!({}));
-        pending.status.phase = "Pending".to_owned();
-        pending.status.container_statuses.clear();
-        assert_eq!(agent(pending).down.unwrap(), "pod tweed-1 is Pending");
+        pending["status"] = json!({ "phase": "Pending" });
+        assert_eq!(agent(&pending).down.unwrap(), "pod tweed-1 is Pending");
     }
 
     #[test]
     fn a_node_without_an_agent_and_an_agent_without_a_node_are_places_too() {
         let node = |name: &str, ready: &str| {
-            let node = json!({
+            json!({
                 "metadata": { "name": name },
                 "spec": { "podCIDRs": ["10.244.0.0/24"] },
                 "status": { "conditions": [{ "type": "Ready", "status": ready, "message": "so" }] },
-            });
-            serde_json::from_value::<NodeObject>(node).unwrap()
+            })
         };
-        let agents = agents(vec![pod("b", "1", running()), pod("gone", "1", running())]);
-        let places = places(vec![node("b", "True"), node("a", "Unknown")], agents);
+        let agents = agents(&[pod("b", "1", running()), pod("gone", "1", running())]);
+        let places = places(&[node("b", "True"), node("a", "Unknown")], agents);
         let found = places.iter().map(|place| {
             let unready = place.unready.as_deref().unwrap_or("well");
             (place.node.as_str(), unready, place.agent.is_some())
@@ -235,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_run_folder_is_that_of_the_agents_flags() {
-        let of = |container: Value| run_dir(&serde_json::from_value(container).unwrap());
+        let of = |container: Value| run_dir(&container);
         let variable = json!([{ "name": "TWEED_RUN_DIR", "value": "/run/v" }]);
         assert_eq!(of(json!({})), "/run/tweed");
         assert_eq!(of(json!({ "env": variable })), "/run/v");

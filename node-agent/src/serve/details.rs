@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tweed_component::message::{self, Drift};
-
-use super::metrics::RangeUse;
+use tweed_component::message::{Drift, RangeUse};
 
 /// Maximum number of objects that are counted by name.
 const MAX_OBJECTS: usize = 256;
@@ -22,7 +20,7 @@ pub struct Details {
 #[derive(Debug, Default)]
 struct Inner {
     drift: BTreeMap<(&'static str, String), u64>,
-    ranges: Vec<message::RangeUse>,
+    ranges: Vec<RangeUse>,
 }
 
 impl Details {
@@ -46,19 +44,12 @@ impl Details {
     }
 
     /// Replaces how full the ranges are.
-    pub fn set_ranges(&self, ranges: &[RangeUse]) {
-        // No node has more pods than that; an IPv6 range has more addresses.
-        let bounded = |count: u128| u64::try_from(count).unwrap_or(u64::MAX);
-        let told = ranges.iter().map(|one| message::RangeUse {
-            range: one.range.to_string(),
-            used: bounded(one.used),
-            free: bounded(one.free),
-        });
-        self.inner().ranges = told.collect();
+    pub fn set_ranges(&self, ranges: Vec<RangeUse>) {
+        self.inner().ranges = ranges;
     }
 
     /// How full the ranges are.
-    pub fn ranges(&self) -> Vec<message::RangeUse> {
+    pub fn ranges(&self) -> Vec<RangeUse> {
         self.inner().ranges.clone()
     }
 

@@ -11,6 +11,7 @@ use ipnetwork::IpNetwork;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info};
 use prometheus_client::{encoding::EncodeLabelSet, registry::Registry};
+use tweed_component::message;
 use tweed_watch::LastWord;
 
 use super::details::Details;
@@ -246,7 +247,14 @@ impl Metrics {
     /// Replaces the use of all ranges; ranges not given are no longer shown.
     pub fn set_addresses(&self, ranges: &[RangeUse]) {
         self.addresses.clear();
-        self.details.set_ranges(ranges);
+        // An IPv6 range has more addresses than that, and no node has more pods.
+        let bounded = |count: u128| u64::try_from(count).unwrap_or(u64::MAX);
+        let told = ranges.iter().map(|one| message::RangeUse {
+            range: one.range.to_string(),
+            used: bounded(one.used),
+            free: bounded(one.free),
+        });
+        self.details.set_ranges(told.collect());
         for RangeUse { range, used, free } in ranges {
             for (state, count) in [("used", used), ("free", free)] {
                 let labels = Range {

@@ -1,6 +1,5 @@
 //! What does not fit together between nodes. Pure.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
@@ -10,14 +9,15 @@ use tweed_component::explain::listed;
 use super::{Finding, Level, Report};
 use crate::answered::Answered;
 use crate::cluster::Place;
+use crate::verbs::nodes::{grouped, named};
 
 /// The name under which findings about all nodes are: no Node can have it.
 pub(super) const ALL_NODES: &str = "*";
 
 /// How far a clock may be off, in milliseconds.
 const CLOCK_TOLERANCE: u64 = 1000;
-/// Maximum number of nodes that a finding names.
-const MAX_NODES: usize = 8;
+/// Maximum number of clocks that are named.
+const MAX_CLOCKS: usize = 8;
 
 /// What is wrong between these nodes. `asked` are the milliseconds since 1970 in which they
 /// were asked, by the clock of this machine.
@@ -78,16 +78,11 @@ fn cidrs(places: &[Place]) -> Vec<Finding> {
 
 /// Agents of several versions.
 fn versions(reports: &[(&str, &Report)]) -> Option<Finding> {
-    let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (node, report) in reports {
-        if let Some(version) = &report.agent {
-            versions.entry(version).or_default().push(node);
-        }
-    }
-    let texts = versions.iter().map(|(version, nodes)| {
-        let nodes = listed(nodes.iter().map(|node| (*node).to_owned()), MAX_NODES);
-        format!("{version} on {nodes}")
-    });
+    let versions = reports
+        .iter()
+        .filter_map(|(node, report)| Some((report.agent.as_ref()?, *node)));
+    let versions = grouped(versions).into_iter();
+    let texts = versions.map(|(version, nodes)| format!("{version} on {}", named(&nodes)));
     let texts: Vec<String> = texts.collect();
     (texts.len() > 1).then(|| {
         Finding::warning(
@@ -114,7 +109,7 @@ fn clocks(reports: &[(&str, &Report)], asked: &RangeInclusive<u64>) -> Option<Fi
     (!off.is_empty()).then(|| {
         Finding::warning(
             "clock",
-            format!("clocks differ from this machine's: {}", listed(off.into_iter(), MAX_NODES)),
+            format!("clocks differ from this machine's: {}", listed(off.into_iter(), MAX_CLOCKS)),
             "have the nodes synchronise their clocks (chrony, systemd-timesyncd), or this machine: tokens and certificates depend on it",
         )
     })

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use crate::cluster::objects::EventObject;
+use serde_json::Value;
+
+use crate::cluster::places::text;
 use crate::cluster::{Cluster, ClusterError, Place};
 use crate::output::{Page, Tone};
 
@@ -69,26 +71,23 @@ fn trouble(place: &Place) -> Option<String> {
 }
 
 /// The warnings that are about these Nodes or their agents, each once.
-fn warnings(events: &[EventObject], places: &[Place]) -> Vec<String> {
-    let is_meant = |event: &&EventObject| {
-        let about = &event.involved_object;
-        places.iter().any(|place| {
-            let agent = place.agent.as_ref();
-            match about.kind.as_str() {
-                "Node" => about.name == place.node,
-                "Pod" => agent.is_some_and(|agent| agent.pod == about.name),
-                _ => false,
-            }
-        })
-    };
+fn warnings(events: &[Value], places: &[Place]) -> Vec<String> {
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
-    for event in events.iter().filter(is_meant) {
-        let about = &event.involved_object;
-        let line = format!(
-            "{} {}: {}: {}",
-            about.kind, about.name, event.reason, event.message
+    for event in events {
+        let (kind, name) = (
+            text(event, "/involvedObject/kind"),
+            text(event, "/involvedObject/name"),
         );
-        *lines.entry(line).or_default() += event.count.unwrap_or(1);
+        let is_meant = places.iter().any(|place| match kind {
+            "Node" => name == place.node,
+            "Pod" => place.agent.as_ref().is_some_and(|agent| agent.pod == name),
+            _ => false,
+        });
+        if is_meant {
+            let (reason, message) = (text(event, "/reason"), text(event, "/message"));
+            let line = format!("{kind} {name}: {reason}: {message}");
+            *lines.entry(line).or_default() += event["count"].as_u64().unwrap_or(1);
+        }
     }
     let line = |(line, count): (String, u64)| match count {
         1 => line,
@@ -109,7 +108,6 @@ mod tests {
             node: node.to_owned(),
             namespace: "kube-system".to_owned(),
             pod: format!("tweed-{node}"),
-            container: "agent".to_owned(),
             run_dir: "/run/tweed".to_owned(),
             ready: down.is_none(),
             version: "0.1.0".to_owned(),
@@ -151,11 +149,10 @@ mod tests {
     #[test]
     fn a_warning_is_shown_once_and_only_if_it_is_about_these_nodes() {
         let event = |kind: &str, name: &str, count: u64| {
-            let event = json!({
+            json!({
                 "involvedObject": { "kind": kind, "name": name },
                 "reason": "NoPodCidr", "message": "none", "count": count,
-            });
-            serde_json::from_value::<EventObject>(event).unwrap()
+            })
         };
         let events = [
             event("Node", "a", 2),

@@ -1,19 +1,16 @@
 //! The nodes as a table, what is wrong first, and below it each problem once.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::io;
 
-use tweed_component::explain::listed;
 use tweed_component::message::{Found, RangeUse};
 use tweed_core::problem::Effect;
 
 use super::Report;
 use crate::answered::Answered;
 use crate::output::{Format, Page, Tone};
+use crate::verbs::nodes::{grouped, named};
 
-/// Maximum number of nodes that are named for a problem.
-const MAX_NODES: usize = 8;
 const NONE: &str = "-";
 
 /// Prints the nodes and their problems.
@@ -108,57 +105,37 @@ fn problems(answers: &[Answered<Report>], page: &mut Page<'_>) -> io::Result<()>
         .iter()
         .filter_map(|(_, answer)| answer.as_ref().ok());
     let found = reports.flat_map(|report| {
-        let node = report.node.as_str();
-        report.problems.iter().map(move |problem| (node, problem))
+        let with_node = |problem| (problem, report.node.as_str());
+        report.problems.iter().map(with_node)
     });
-    let mut kinds: BTreeMap<(Reverse<Effect>, &str, &str), Vec<(&str, &Found)>> = BTreeMap::new();
-    for (node, problem) in found {
-        let key = (
-            Reverse(problem.effect),
-            problem.kind.as_str(),
-            problem.cure.as_str(),
-        );
-        kinds.entry(key).or_default().push((node, problem));
-    }
-    for ((Reverse(effect), kind, cure), found) in kinds {
-        let (tone, what) = match effect {
+    let kind = |one: &Found| (Reverse(one.effect), one.kind.clone(), one.cure.clone());
+    let mut found: Vec<(&Found, &str)> = found.collect();
+    found.sort_by_key(|(problem, _)| kind(problem));
+    for alike in found.chunk_by(|(one, _), (other, _)| kind(one) == kind(other)) {
+        let Some((first, _)) = alike.first() else {
+            continue;
+        };
+        let (tone, what) = match first.effect {
             Effect::RunningPods => (Tone::Bad, "running pods are affected"),
             Effect::NewPods => (Tone::Bad, "new pods are not served"),
             Effect::Warning => (Tone::Warning, "warning"),
         };
-        let kind = if kind.is_empty() {
-            String::new()
-        } else {
-            format!("{kind}: ")
-        };
+        let kind = Some(&first.kind).filter(|kind| !kind.is_empty());
+        let kind = kind.map_or(String::new(), |kind| format!("{kind}: "));
         page.line("")?;
         page.toned(tone, &format!("{kind}{what}"))?;
-        let texts = found.into_iter().map(|(node, problem)| {
-            let object = match problem.object.as_str() {
-                "" => String::new(),
-                object => format!(" ({object})"),
-            };
-            (format!("{}{object}", problem.message), node)
-        });
+        let texts = alike
+            .iter()
+            .map(|(problem, node)| match problem.object.as_str() {
+                "" => (problem.message.clone(), *node),
+                object => (format!("{} ({object})", problem.message), *node),
+            });
         for (text, nodes) in grouped(texts) {
             page.line(&format!("  on {}: {text}", named(&nodes)))?;
         }
-        if !cure.is_empty() {
-            page.line(&format!("  → {cure}"))?;
+        if !first.cure.is_empty() {
+            page.line(&format!("  → {}", first.cure))?;
         }
     }
     Ok(())
-}
-
-/// The nodes of each text.
-fn grouped<'a>(texts: impl Iterator<Item = (String, &'a str)>) -> BTreeMap<String, Vec<&'a str>> {
-    let mut grouped: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for (text, node) in texts {
-        grouped.entry(text).or_default().push(node);
-    }
-    grouped
-}
-
-fn named(nodes: &[&str]) -> String {
-    listed(nodes.iter().map(|node| (*node).to_owned()), MAX_NODES)
 }
