@@ -15,7 +15,8 @@ pub enum Request {
     Judge(Judge),
     /// A question of people.
     Explain(Question),
-    /// Which version answers?
+    /// Which version answers? The key `version` of each message is the protocol's.
+    #[serde(rename = "agent-version")]
     Version {},
     /// What does the agent say of itself?
     Status {},
@@ -32,6 +33,7 @@ pub enum Answer {
     /// To [`Question::Where`].
     Where(Vec<Step>),
     /// To [`Request::Version`]: the agent's version, with its commit.
+    #[serde(rename = "agent-version")]
     Version(String),
     /// To [`Request::Status`].
     Status(AgentStatus),
@@ -48,6 +50,8 @@ pub enum Answer {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AgentStatus {
+    /// Its version, with its commit.
+    pub version: String,
     /// Its problems, the worst first.
     pub problems: Vec<Found>,
     /// How many more there are.
@@ -152,6 +156,22 @@ mod tests {
             plugin::Answer::from_received(&error).unwrap(),
             Some(expected)
         );
+    }
+
+    #[test]
+    fn every_question_without_arguments_is_read_as_it_was_written() {
+        for request in [Request::Version {}, Request::Status {}, Request::Metrics {}] {
+            let line = request.to_line().unwrap();
+            assert_eq!(Request::from_received(&line).unwrap(), Some(request));
+        }
+        for answer in [
+            Answer::Version("0.1.0".to_owned()),
+            Answer::Status(AgentStatus::default()),
+            Answer::Metrics(String::new()),
+        ] {
+            let line = answer.to_line().unwrap();
+            assert_eq!(Answer::from_received(&line).unwrap(), Some(answer));
+        }
     }
 
     #[test]

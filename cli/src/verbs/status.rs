@@ -158,18 +158,13 @@ impl Report {
     /// It has published nothing.
     pub(super) fn of(node: &Node) -> Result<Self, Unanswered> {
         let published = Published::read(node)?;
-        let asked = node
-            .ask(&Request::Status {})
-            .and_then(|answer| match answer {
-                Answer::Status(status) => Ok(status),
-                _ => Err(unexpected()),
-            });
-        let version = node.ask(&Request::Version {});
-        let agent = match version {
-            Ok(Answer::Version(version)) => Some(version),
-            _ => None,
+        let status = match node.ask(&Request::Status {}) {
+            Ok(Answer::Status(status)) => Ok(status),
+            Ok(_) => Err(unexpected()),
+            Err(why) => Err(why),
         };
-        let status = asked.unwrap_or_else(|why| AgentStatus {
+        let agent = status.as_ref().ok().map(|status| status.version.clone());
+        let status = status.unwrap_or_else(|why| AgentStatus {
             problems: std::iter::once(silent(&why))
                 .chain(published.problems())
                 .collect(),

@@ -215,6 +215,7 @@ fn status(served: &http::Sources) -> AgentStatus {
     let more_problems = status.problems.len().saturating_sub(MAX_PROBLEMS);
     let problems = status.problems.into_iter().take(MAX_PROBLEMS);
     AgentStatus {
+        version: VERSION.to_owned(),
         problems: problems.map(Found::from).collect(),
         more_problems,
         notes: status.notes,

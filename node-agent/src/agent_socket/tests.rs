@@ -329,6 +329,7 @@ async fn the_agent_says_what_is_wrong_and_what_it_put_back() {
     let Some(Answer::Status(status)) = read else {
         panic!("{told}");
     };
+    assert_eq!(status.version, VERSION);
     let kinds = status.problems.iter().map(|problem| problem.kind.as_str());
     assert_eq!(kinds.collect::<Vec<_>>(), ["starting"]);
     let drift = Drift {

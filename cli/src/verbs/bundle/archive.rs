@@ -55,7 +55,8 @@ impl<W: Write> Archive<W> {
                 let why = redact::text(&why);
                 self.errors += 1;
                 let path = format!("{path}.error.txt");
-                self.index += &format!("    ERROR {path}: {why}\n");
+                let first = why.lines().next().unwrap_or_default();
+                self.index += &format!("    ERROR {path}: {first}\n");
                 self.append(&path, &format!("{why}\n"))
             }
         }

@@ -46,12 +46,8 @@ pub(super) fn collect(node: &Node) -> Report {
         .arg(run_dir)
         .output();
     add("check.json", printed(check, "tweed-install"));
-    let nft = std::env::var_os("TWEED_NFT").unwrap_or_else(|| "nft".into());
-    for table in owned::TABLES {
-        let list = Command::new(&nft)
-            .args(["--numeric", "list", "table", "inet", table.name])
-            .output();
-        add(&format!("nft-{}.txt", table.name), printed(list, "nft"));
+    for table in owned::TABLES.map(|table| table.name) {
+        add(&format!("nft-{table}.txt"), listed(table));
     }
     match Socket::open().and_then(|mut socket| kernel_objects(&mut socket)) {
         Ok(lists) => {
@@ -72,6 +68,18 @@ fn printed(ran: std::io::Result<std::process::Output>, program: &str) -> Result<
         return Err(format!("{program}: {}", complaint.trim()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// One of tweed's tables, as `nft` lists it. There need not be those of policies and Services.
+fn listed(table: &str) -> Result<String, String> {
+    let nft = std::env::var_os("TWEED_NFT").unwrap_or_else(|| "nft".into());
+    let words = ["--numeric", "list", "table", "inet", table];
+    match printed(Command::new(&nft).args(words).output(), "nft") {
+        Err(why) if why.contains("No such file or directory\nlist table") => {
+            Ok(format!("there is no table inet {table}\n"))
+        }
+        listed => listed,
+    }
 }
 
 /// Links, addresses, neighbours, FDB entries and routes of tweed.

@@ -39,9 +39,13 @@ pub(super) fn render(answers: &[Answered<Report>], page: &mut Page<'_>) -> io::R
     for (node, report) in &reports {
         for drift in report.drift.iter().take(MAX_OBJECTS) {
             warnings += 1;
-            let (kind, object, count) = (&drift.kind, &drift.object, drift.count);
+            let (kind, object) = (&drift.kind, &drift.object);
+            let times = match drift.count {
+                1 => "once".to_owned(),
+                count => format!("{count} times"),
+            };
             let text = format!(
-                "warning: drift{}: {kind} {object}: something else changed it, put back {count} times",
+                "warning: drift{}: {kind} {object}: something else changed it, put back {times}",
                 on(&[node])
             );
             page.toned(Tone::Warning, &text)?;
