@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::Error;
 
-use super::chain;
+use tweed_watch::client::chain;
 
 /// A right that the account has not.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,15 +9,15 @@ mod exec;
 mod fan_out;
 pub mod places;
 
-use std::path::Path;
 use std::time::Duration;
 
 use http::Request;
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use kube::config::{Kubeconfig, KubeconfigError};
 use kube::{Client, Error};
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
+use tweed_watch::client::{chain, client_of_people};
 
 pub use error::{AskError, ClusterError, MissingRight};
 pub use exec::{Output, PROGRAM};
@@ -40,8 +40,8 @@ const PAGE: usize = 500;
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// Maximum time for the answer of an agent.
 const ASK_WITHIN: Duration = Duration::from_secs(30);
-/// Maximum time for a connection to the API server.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// The same where Kubernetes says that the node is not ready: mostly it is gone.
+const UNREADY_WITHIN: Duration = Duration::from_secs(10);
 
 /// A connection to a cluster, as of one kubeconfig, and which of its nodes are meant.
 pub struct Cluster {
@@ -60,19 +60,14 @@ impl Cluster {
     /// # Errors
     /// The kubeconfig cannot be used. Nobody is connected to yet.
     pub fn connect(common: &Common) -> Result<Self, ClusterError> {
-        let unusable = |error: &dyn std::error::Error| ClusterError::Kubeconfig(chain(error));
+        let kubeconfig = |error: &dyn std::error::Error| ClusterError::Kubeconfig(chain(error));
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| unusable(&error))?;
-        let (path, context) = (common.kubeconfig.as_deref(), common.context.as_deref());
-        let mut config = runtime.block_on(config(path, context))?;
-        config.connect_timeout = Some(CONNECT_WITHIN);
-        let server = config.cluster_url.to_string();
-        let client = {
-            let _entered = runtime.enter();
-            Client::try_from(config).map_err(|error| unusable(&error))?
-        };
+            .map_err(|error| kubeconfig(&error))?;
+        let found = kubeconfig_of(common).map_err(|error| kubeconfig(&error))?;
+        let client = runtime.block_on(client_of_people(found));
+        let (client, server) = client.map_err(|error| kubeconfig(&*error))?;
         Ok(Self {
             runtime,
             client,
@@ -164,9 +159,15 @@ impl Cluster {
         within: Duration,
     ) -> Vec<Result<Output, AskError>> {
         let mut progress = Progress::on_terminal(places.len());
-        let ask = async |place: &Place| match &place.agent {
-            Some(agent) => exec::exec(&self.client, agent, words, within).await,
-            None => Err(AskError::NoAgent),
+        let ask = async |place: &Place| {
+            let agent = place.agent.as_ref().ok_or(AskError::NoAgent)?;
+            let is_ready = place.unready.is_none();
+            let within = if is_ready {
+                within
+            } else {
+                within.min(UNREADY_WITHIN)
+            };
+            exec::exec(&self.client, agent, words, within).await
         };
         let asked = fan_out(places, PARALLEL, ask, || progress.step());
         self.runtime.block_on(asked)
@@ -247,39 +248,24 @@ fn request(path: &str) -> Result<Request<Vec<u8>>, ClusterError> {
     request.map_err(|error| ClusterError::Answer(format!("{path}: {error}")))
 }
 
-async fn config(path: Option<&Path>, context: Option<&str>) -> Result<Config, ClusterError> {
-    let options = KubeConfigOptions {
-        context: context.map(ToOwned::to_owned),
-        ..KubeConfigOptions::default()
-    };
-    let read = match path {
+/// The kubeconfig that was typed, or else the usual one with the context that was typed; none in
+/// a pod without one.
+fn kubeconfig_of(common: &Common) -> Result<Option<Kubeconfig>, KubeconfigError> {
+    let read = match &common.kubeconfig {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
     };
-    let found = match read {
-        Ok(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &options).await,
-        // In a pod there is seldom a kubeconfig.
-        Err(error) if path.is_none() && context.is_none() => match Config::incluster() {
-            Ok(config) => return Ok(config),
-            Err(_) => Err(error),
-        },
-        Err(error) => Err(error),
-    };
-    found.map_err(|error| ClusterError::Kubeconfig(chain(&error)))
-}
-
-/// An error with its causes, each once.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text = format!("{text}: {inner_text}");
+    let is_usual = common.kubeconfig.is_none() && common.context.is_none();
+    match read {
+        Err(_) if is_usual && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => Ok(None),
+        read => {
+            let mut kubeconfig = read?;
+            if common.context.is_some() {
+                kubeconfig.current_context.clone_from(&common.context);
+            }
+            Ok(Some(kubeconfig))
         }
-        cause = inner.source();
     }
-    text
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ const CHECK: &str = "tweed-install";
 /// Checks that look at files and programs of the host, which a container does not see.
 const HOST_CHECKS: [&str; 1] = ["manager"];
 /// How the names of links of other networks begin.
-const FOREIGN_LINKS: [&str; 10] = [
+const FOREIGN_LINKS: [&str; 9] = [
     "antrea-",
     "cali",
     "cilium_",
@@ -49,7 +49,6 @@ const FOREIGN_LINKS: [&str; 10] = [
     "kube-bridge",
     "lxc_health",
     "ovn-k8s",
-    "tunl",
     "weave",
 ];
 

@@ -47,42 +47,33 @@ pub struct Status {
 }
 
 /// How one node is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct Report {
     /// The Node's name.
     pub node: String,
     /// Whether new pods are served.
     pub ready: bool,
     /// Whether running pods are affected too.
-    #[serde(default)]
     pub affects_running: bool,
     /// The version of the agent that runs; none if it does not answer.
-    #[serde(default)]
     pub agent: Option<String>,
     /// MTU of pods, in bytes.
-    #[serde(default)]
     pub mtu: Option<u32>,
     /// The node's pod CIDRs.
-    #[serde(default, rename = "podCIDRs")]
+    #[serde(rename = "podCIDRs")]
     pub pod_cidrs: Vec<String>,
     /// How full they are.
-    #[serde(default)]
     pub ranges: Vec<RangeUse>,
     /// What is wrong, the worst first.
-    #[serde(default)]
     pub problems: Vec<Found>,
     /// How many more problems there are.
-    #[serde(default)]
     pub more_problems: usize,
     /// What else a person should know, a sentence each.
-    #[serde(default)]
     pub notes: Vec<String>,
     /// What was put back since the agent started.
-    #[serde(default)]
     pub drift: Vec<Drift>,
     /// The node's time, in milliseconds since 1970.
-    #[serde(default)]
     pub time_ms: u64,
 }
 
@@ -245,22 +236,25 @@ impl Status {
         })
     }
 
-    fn again_and_again<'a>(
+    fn again_and_again(
         &self,
-        page: &mut Page<'a>,
-        mut look: impl FnMut(&mut Page<'a>) -> Result<Exit>,
+        page: &mut Page<'_>,
+        mut look: impl FnMut(&mut Page<'_>) -> Result<Exit>,
     ) -> Result<Exit> {
+        if !self.watch {
+            return look(page);
+        }
         loop {
-            if !self.watch {
-                return look(page);
-            }
-            if page.format != Format::Json {
-                page.raw(b"\x1b[H\x1b[2J")?;
-            }
+            let is_json = page.format == Format::Json;
+            let clear: &[u8] = if is_json { b"" } else { b"\x1b[H\x1b[2J" };
+            let mut screen = clear.to_vec();
+            let mut whole = Page::new(&mut screen, page.format);
+            whole.has_colours = page.has_colours;
             // A server that is away for a moment does not end the watch.
-            if let Err(error) = look(page) {
-                page.line(&format!("{error:#}"))?;
+            if let Err(error) = look(&mut whole) {
+                whole.line(&format!("{error:#}"))?;
             }
+            page.raw(&screen)?;
             std::thread::sleep(INTERVAL);
         }
     }

@@ -1,5 +1,6 @@
 //! Which API server to use, and with which credentials.
 
+use std::error::Error;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -121,7 +122,7 @@ impl Access {
         };
         let peers = peers.clone();
         let build = move || {
-            let client = connect::client(&config, proxy.as_ref(), pings, &peers);
+            let client = connect::client(&config, proxy.as_ref(), Some(pings), &peers);
             (client, turn)
         };
         let built = spawn_blocking(build).await;
@@ -167,6 +168,31 @@ impl Access {
             }
         }
     }
+}
+
+/// A client for programs of people, and the URL of its server: that of the current context of
+/// this kubeconfig, or without one that of the pod's service account. It speaks HTTP/1.1 alone,
+/// as no WebSocket can be opened by HTTP/2. Nothing is sent yet.
+///
+/// # Errors
+/// What of the kubeconfig or the service account cannot be used.
+pub async fn client_of_people(
+    kubeconfig: Option<Kubeconfig>,
+) -> Result<(Client, String), Box<dyn Error + Send + Sync>> {
+    let (config, proxy) = match kubeconfig {
+        Some(mut kubeconfig) => {
+            let proxy_url = take_proxy_url(&mut kubeconfig);
+            let options = KubeConfigOptions::default();
+            let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+            let variables = ProxyVariables::of_process();
+            let proxy = Proxy::to(&config.cluster_url, proxy_url.as_deref(), &variables)?;
+            (config, proxy)
+        }
+        None => (Config::incluster_env()?, None),
+    };
+    let url = config.cluster_url.to_string();
+    let client = connect::client(&config, proxy.as_ref(), None, &Peers::default())?;
+    Ok((client, url))
 }
 
 /// What the files of an [`Access`] say.

@@ -69,11 +69,11 @@ const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 
 /// A client for the server of `config`, through `proxy` where there is one. Nothing
-/// is sent yet. `peers` are told whom it connects to.
+/// is sent yet. `peers` are told whom it connects to. Without `pings` it speaks HTTP/1.1 alone.
 pub(super) fn client(
     config: &Config,
     proxy: Option<&Proxy>,
-    pings: Pings,
+    pings: Option<Pings>,
     peers: &Peers,
 ) -> Result<Client, kube::Error> {
     let peer = proxy.map_or(&config.cluster_url, |proxy| &proxy.uri);
@@ -107,8 +107,13 @@ fn with_own_roots(config: &Config) -> Config {
     config
 }
 
-/// TLS over what `connector` connects to, which offers the server HTTP/2 and HTTP/1.1.
-fn tls<C>(connector: C, config: &Config) -> Result<HttpsConnector<C>, kube::Error> {
+/// TLS over what `connector` connects to, which offers the server HTTP/1.1 and, if that is
+/// wanted, HTTP/2.
+fn tls<C>(
+    connector: C,
+    config: &Config,
+    with_http2: bool,
+) -> Result<HttpsConnector<C>, kube::Error> {
     let tls = with_own_roots(config).rustls_client_config()?;
     let mut builder = HttpsConnectorBuilder::new()
         .with_tls_config(tls)
@@ -118,27 +123,34 @@ fn tls<C>(connector: C, config: &Config) -> Result<HttpsConnector<C>, kube::Erro
         let name = name.map_err(|error| kube::Error::Service(Box::new(error)))?;
         builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
     }
-    Ok(builder.enable_all_versions().wrap_connector(connector))
+    Ok(if with_http2 {
+        builder.enable_all_versions().wrap_connector(connector)
+    } else {
+        builder.enable_http1().wrap_connector(connector)
+    })
 }
 
 /// A client over what `connector` connects to. The layers are those of kube's own
 /// stack that this crate uses.
-fn over<C>(connector: C, config: &Config, pings: Pings) -> Result<Client, kube::Error>
+fn over<C>(connector: C, config: &Config, pings: Option<Pings>) -> Result<Client, kube::Error>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
     C::Future: Send + 'static,
     C::Error: Error + Send + Sync + 'static,
 {
-    let mut connector = TimeoutConnector::new(tls(connector, config)?);
+    let mut connector = TimeoutConnector::new(tls(connector, config, pings.is_some())?);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new())
-        .http2_initial_stream_window_size(STREAM_WINDOW)
-        .http2_initial_connection_window_size(CONNECTION_WINDOW)
-        .timer(TokioTimer::new())
-        .http2_keep_alive_interval(pings.after)
-        .http2_keep_alive_timeout(pings.timeout)
-        .build(connector);
+    let mut builder = HttpClient::builder(TokioExecutor::new());
+    builder.timer(TokioTimer::new());
+    if let Some(pings) = pings {
+        builder
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW)
+            .http2_keep_alive_interval(pings.after)
+            .http2_keep_alive_timeout(pings.timeout);
+    }
+    let http: HttpClient<_, Body> = builder.build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
@@ -180,8 +192,8 @@ mod tests {
         }
         let mut config = Config::new("https://192.0.2.1:6443".parse().unwrap());
         let peers = Peers::default();
-        assert!(client(&config, None, PINGS, &peers).is_err());
+        assert!(client(&config, None, Some(PINGS), &peers).is_err());
         config.accept_invalid_certs = true;
-        client(&config, None, PINGS, &peers).unwrap();
+        client(&config, None, Some(PINGS), &peers).unwrap();
     }
 }

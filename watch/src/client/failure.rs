@@ -243,7 +243,7 @@ impl Failure {
 }
 
 /// The messages of an error and of its sources, without repetition.
-fn chain(error: &dyn Error) -> String {
+pub fn chain(error: &dyn Error) -> String {
     let mut messages: Vec<String> = Vec::new();
     for text in successors(Some(error), |error| (*error).source()).map(ToString::to_string) {
         // Many errors repeat the message of their source.

@@ -26,8 +26,8 @@ use http_body_util::BodyExt as _;
 use prost::bytes::Bytes;
 use tokio::sync::watch;
 
-pub use access::{Access, Server};
-pub use failure::Failure;
+pub use access::{Access, Server, client_of_people};
+pub use failure::{Failure, chain};
 pub use http::Uri;
 pub use objects::{Request, timestamp, timestamp_now};
 
