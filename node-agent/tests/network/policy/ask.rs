@@ -48,6 +48,12 @@ fn ask(node: &Node, name: &str, host: u8, wait: Duration) -> JoinHandle<Answer> 
     std::thread::spawn(move || connection.answer(Instant::now() + wait + LONG).unwrap())
 }
 
+/// An ADD that finds the file that an agent with policies has left does not wait.
+pub(super) fn is_told_that_no_policy_is_in_force(node: &Node) {
+    let told = ask(node, "new", 77, LONG).join().unwrap();
+    assert_eq!(told, Answer::NotInForce {});
+}
+
 /// Asks until the answer at the end of a short wait is this one.
 fn eventually_answers(node: &Node, name: &str, host: u8, expected: &Answer) {
     eventually(|| match ask(node, name, host, SHORT).join().unwrap() {

@@ -9,7 +9,6 @@ pub mod refused;
 mod why;
 
 use std::io::{Read as _, Write as _};
-use std::path::Path;
 use std::time::Duration;
 
 use tweed_agent::agent::Ending;
@@ -329,7 +328,7 @@ fn switched_off_nothing_of_policies_is_left() {
     let tables = run("nft", "list tables");
     assert!(!tables.contains("tweed-policy"), "{tables}");
     assert!(!agent.text().contains(r#"kind="NetworkPolicies""#));
-    assert!(!Path::new(&scene.node.path("run/policy")).exists());
+    ask::is_told_that_no_policy_is_in_force(&scene.node);
 }
 
 #[test]
