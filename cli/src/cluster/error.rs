@@ -119,7 +119,11 @@ impl ClusterError {
             error @ Error::Auth(_) => Self::Unauthorized(chain(&error)),
             error => Self::Unreachable {
                 server: server.to_owned(),
-                why: chain(&error),
+                why: match &error {
+                    // Its own words say nothing.
+                    Error::Service(source) => chain(&**source),
+                    error => chain(error),
+                },
             },
         }
     }
