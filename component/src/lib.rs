@@ -13,7 +13,9 @@
 //! - [`explain`] is what people ask, and what every component answers; [`message`] is how
 //!   that is written on the agent's socket.
 //! - [`peers`] is what a node knows of the others by asking them.
+//! - [`drops`] says why rules drop packets.
 
+pub mod drops;
 pub mod explain;
 pub mod message;
 pub mod peers;
