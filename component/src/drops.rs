@@ -48,10 +48,12 @@ macro_rules! reasons {
 
 reasons! {
     SpoofedSource of Overlay: "spoofed-source", "A pod sends with a source that is not its own.";
+    LinkLocalSource of Overlay: "link-local-source",
+        "A pod sends over IPv6 without an address of its own, as kernels do by themselves.";
     LoopbackDestination of Overlay: "loopback-destination",
         "A pod sends to a loopback address of the node.";
     RouterAdvertisement of Overlay: "router-advertisement", "A pod poses as a router of IPv6.";
-    Redirect of Overlay: "redirect", "A pod sends an ICMP redirect.";
+    Redirect of Overlay: "icmp-redirect", "A pod sends an ICMP redirect.";
     VxlanFromPod of Overlay: "vxlan-from-pod",
         "VXLAN to a node from a pod, or on another way through this node.";
     VxlanFromStranger of Overlay: "vxlan-from-stranger",
@@ -116,7 +118,10 @@ mod tests {
             assert_eq!(DropReason::from_word(word), Some(*reason));
             assert_eq!(serde_json::to_string(reason).unwrap(), format!("{word:?}"));
             let is_plain = |c: char| c.is_ascii_lowercase() || c == '-';
-            assert!(word.chars().all(is_plain), "{word} is the name of a counter");
+            assert!(
+                word.chars().all(is_plain),
+                "{word} is the name of a counter"
+            );
         }
     }
 }

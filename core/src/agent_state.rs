@@ -4,8 +4,12 @@
 //!
 //! They hold no time, so they change only when what they say does.
 
+use std::collections::BTreeSet;
+
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
+
+use crate::problem::ProblemKind;
 
 /// Name of the file that exists once the node's network has come up in this boot.
 pub const READY_FILE: &str = "ready";
@@ -57,6 +61,8 @@ pub struct AgentState {
     pub readiness: Readiness,
     /// Problems that keep no pod from being served.
     pub warnings: Vec<String>,
+    /// The kinds of all problems, for programs.
+    pub kinds: BTreeSet<ProblemKind>,
     /// Whether the kernel serves all Services by the agent's rules, as they are. While it
     /// does not know yet which Services there are, a restarted agent says no.
     pub services: bool,
@@ -126,6 +132,7 @@ mod tests {
             node: "alpha".to_owned(),
             readiness: readiness.clone(),
             warnings: Vec::new(),
+            kinds: [ProblemKind::Nftables].into(),
             services: true,
             earlier_services: false,
             mtu: Some(1450),
@@ -135,7 +142,7 @@ mod tests {
         let text = serde_json::to_string(&state).unwrap();
         assert_eq!(
             text,
-            r#"{"version":"1","node":"alpha","ready":false,"affectsRunning":true,"reasons":["broken"],"warnings":[],"services":true,"mtu":1450,"podCIDRs":["10.244.1.0/24"]}"#
+            r#"{"version":"1","node":"alpha","ready":false,"affectsRunning":true,"reasons":["broken"],"warnings":[],"kinds":["nftables"],"services":true,"mtu":1450,"podCIDRs":["10.244.1.0/24"]}"#
         );
         assert_eq!(serde_json::from_str::<Readiness>(&text).unwrap(), readiness);
         let last: LastState = serde_json::from_str(&text).unwrap();

@@ -31,6 +31,7 @@ pub mod agent_state;
 pub mod atomic_file;
 pub mod attachment;
 pub mod family;
+mod for_root;
 pub mod instance_lock;
 pub mod keyed;
 pub mod leaving;
@@ -49,3 +50,5 @@ pub mod sysctl;
 pub mod text;
 pub mod uptime;
 pub mod version;
+
+pub use for_root::for_root;

@@ -15,6 +15,14 @@ pub fn value<'a>(text: &'a str, variable: &str) -> Option<&'a str> {
     Some(unquoted.unwrap_or(value))
 }
 
+/// The names of the variables that are set.
+pub fn names(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'));
+    lines.filter_map(|line| Some(line.split_once('=')?.0.trim()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

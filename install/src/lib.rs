@@ -25,6 +25,7 @@ pub mod places;
 pub mod plugins;
 pub mod put;
 pub mod uninstall;
+pub mod until_closed;
 
 use std::{io::Write, process::ExitCode};
 

@@ -210,14 +210,6 @@ impl Keeper {
         })
     }
 
-    /// How many packets a counter of the table has counted; none if there is none.
-    ///
-    /// # Errors
-    /// The kernel cannot be asked.
-    pub fn counted(&self, nft: &mut Connection, counter: &str) -> Result<Option<u64>, Error> {
-        Ok(self.table.counted(&mut nft.socket, counter)?)
-    }
-
     /// Sends the changes as one transaction, which also empties `flushed`, and returns the
     /// number of messages.
     fn write(

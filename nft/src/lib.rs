@@ -21,6 +21,7 @@
 mod baseline;
 mod codec;
 mod connection;
+mod drops;
 pub mod element;
 mod error;
 pub mod keeper;
@@ -42,6 +43,7 @@ pub mod value;
 mod words;
 
 pub use connection::Connection;
+pub use drops::dropped;
 pub use error::Error;
 pub use keeper::Outcome;
 pub use tables::{POLICY_TABLE, SERVICES_TABLE, TABLE, TABLES, Table, present, remove};

@@ -118,7 +118,7 @@ pub async fn run(
     tasks.spawn("the source of Nodes", source.run(events, stop.clone()));
     let updating = update(received, Arc::clone(&state), kept, metrics.clone());
     tasks.spawn("the task that applies changes of Nodes", updating);
-    if config.policy && config.policy_log && !config.once {
+    if config.policy_log && !config.once {
         log_drops(&mut tasks, &state, &board, &metrics, &stop);
     }
     probe_peers(&mut tasks, &config, &state, &board, &metrics, &stop);
@@ -126,6 +126,17 @@ pub async fn run(
         &mut tasks, sources, &config, &state, &metrics, wanted, &stop,
     );
 
+    let not_converged = || {
+        let problems = board.status(std::time::Instant::now()).problems;
+        Ok(Ending::NotConverged(problems))
+    };
+    let limit = async {
+        if !config.once {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(config.once_limit).await;
+    };
+    tokio::pin!(limit);
     let ending = loop {
         tokio::select! {
             // Tasks end too when they are told to stop: that is no error.
@@ -134,6 +145,7 @@ pub async fn run(
             ended = tasks.ended() => break Err(anyhow!(
                 "{ended}: the agent cannot go on without it; please report what the log says before this"
             )),
+            () = &mut limit => break not_converged(),
             changed = progress.changed() => if changed.is_err() {
                 break Err(anyhow!(THREAD_ENDED));
             },
@@ -147,15 +159,13 @@ pub async fn run(
             continue;
         }
         if config.once && latest.sources_reported {
-            let status = board.status(std::time::Instant::now());
-            break Ok(if status.ready() {
-                Ending::Converged
-            } else {
-                Ending::NotConverged(status.problems)
-            });
+            if board.status(std::time::Instant::now()).ready() {
+                break Ok(Ending::Converged);
+            }
+            break not_converged();
         }
     };
-    if ending.is_err() {
+    if !matches!(ending, Ok(Ending::Converged)) {
         // Nobody else will: a program `nft` that hangs is not waited for.
         stop.cancel();
     }
@@ -227,7 +237,7 @@ fn probe_peers(
     }
 }
 
-/// Has `tasks` log the packets that policies drop.
+/// Has `tasks` log the packets that the tables drop.
 fn log_drops(
     tasks: &mut Tasks,
     state: &Arc<State>,

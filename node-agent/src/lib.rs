@@ -25,6 +25,7 @@ pub mod index;
 pub mod judgements;
 pub mod kept_nodes;
 pub mod logging;
+mod members;
 pub mod memory;
 pub mod other_agent;
 pub mod packet;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 use std::{fmt::Write as _, io, path::Path, sync::Arc};
 
 use anyhow::{Context as _, Result, bail};
+use clap::CommandFactory as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tweed_core::atomic_file;
@@ -13,7 +14,7 @@ use tweed_diagnosis::kernel_version as version;
 use tweed_watch::client::ApiClient;
 
 use crate::agent::{self, Ending};
-use crate::config::{Config, Flags, MetricsAuth, SourceConfig, host_name};
+use crate::config::{Config, Flags, MetricsAuth, SourceConfig, host_name, variables};
 use crate::serve::{http, metrics::Metrics, process_metrics, review::Reviewer};
 use crate::serve::{status::StatusBoard, tls::Identity, watchdog::Watchdog};
 use crate::sources::{ManifestFile, Sources};
@@ -40,6 +41,12 @@ pub fn run(flags: Flags) -> Result<()> {
     let release = version::running().context("cannot read the kernel's version")?;
     version::require("tweed-agent", version::LEAST, &release)?;
     logging::start(config.log_format, &config.log_level)?;
+    let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let variables: Vec<String> = variables.collect();
+    let known = variables::read_by(&Flags::command());
+    for sentence in variables::unknown(variables.iter().map(String::as_str), &known) {
+        tracing::warn!("{sentence}");
+    }
     if let Err(error) = descriptors::raise_limit() {
         tracing::warn!(%error, "cannot raise the limit of open files; it stays as it is");
     }
@@ -91,7 +98,13 @@ async fn run_with(config: Config) -> Result<()> {
         Ending::Stopped => tracing::info!("stopped; the network stays as it is"),
         Ending::Converged => tracing::info!("converged"),
         Ending::NotConverged(problems) => {
-            let reasons = problems.iter().filter(|p| p.effect > Effect::Warning);
+            // Without anything worse, what it waits for is a warning.
+            let worst = problems
+                .first()
+                .map(|worst| worst.effect.min(Effect::NewPods));
+            let reasons = problems
+                .iter()
+                .filter(|problem| Some(problem.effect) >= worst);
             let reasons: Vec<String> = reasons.map(ToString::to_string).collect();
             bail!("not converged: {}", reasons.join("; "));
         }

@@ -31,6 +31,7 @@ use crate::config::Config;
 use crate::enforce::Verdict;
 use crate::index::{Collection, Index, PolicyIndex, ServiceIndex, policy, services};
 use crate::judgements::Judgements;
+use crate::members::{Line, Members};
 
 /// Shared by the tasks of the sources and the kernel thread.
 #[derive(Debug)]
@@ -108,9 +109,14 @@ impl State {
     pub fn update(&self, event: Event<Node>) -> bool {
         let reports = matches!(event, Event::InitDone | Event::Lost(_));
         let mut stores = self.read();
+        let members = Members::before(&stores.nodes, &event);
         let changed = stores.nodes.apply(event);
         stores.nodes_reported |= changed && reports;
+        let lines = members
+            .filter(|_| changed)
+            .map(|members| members.after(&stores.nodes));
         drop(stores);
+        lines.iter().flatten().for_each(Line::write);
         if changed {
             self.wake();
         }

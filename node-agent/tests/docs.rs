@@ -126,12 +126,13 @@ fn every_metric_is_described() {
 }
 
 /// Kinds that only `tweed-install check` finds; it does not print their words.
-const OF_CHECK_ONLY: [ProblemKind; 5] = [
+const OF_CHECK_ONLY: [ProblemKind; 6] = [
     ProblemKind::CheckIncomplete,
     ProblemKind::CniConfigInvalid,
     ProblemKind::KernelFeatureMissing,
     ProblemKind::KernelUnsupported,
     ProblemKind::LinkManager,
+    ProblemKind::VariableUnknown,
 ];
 
 #[test]

@@ -86,6 +86,23 @@ fn a_variable_is_checked_like_its_flag() {
 }
 
 #[test]
+fn a_misspelt_variable_is_a_warning_that_names_the_right_one() {
+    let line = "--node-name a --nodes /x --run-dir /dev/null/x";
+    let error = stderr(&agent_with(
+        &[("TWEED_CLUSTER_CIDER", "10.244.0.0/16")],
+        line,
+    ));
+    let line = error
+        .lines()
+        .find(|line| line.contains("TWEED_CLUSTER_CIDER"));
+    let line = line.unwrap_or_default();
+    assert!(
+        line.contains("WARN") && line.contains("TWEED_CLUSTER_CIDR"),
+        "{error}"
+    );
+}
+
+#[test]
 fn flags_that_contradict_each_other_end_with_1_and_one_line() {
     let output = agent("--node-name a --nodes /x --cluster-cidr 10.0.0.0/16,10.1.0.0/16");
     assert_eq!(output.status.code(), Some(1));

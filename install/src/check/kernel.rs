@@ -30,6 +30,9 @@ const NF_TABLES: &str = "run `modprobe -a nf_tables nft_fib_inet nft_masq nft_ct
 /// The same for those of Services.
 const FOR_SERVICES: &str = "run `modprobe -a nft_nat nft_numgen nft_hash nft_reject_inet`, or \
                             leave Services to kube-proxy";
+/// How to get the program.
+const NFT: &str = "install nft 1.0.6 or later (apt-get install nftables), or name it with --nft; \
+                   then run this again";
 /// What every container has.
 const SHARED_MEMORY: &str = "/dev/shm";
 /// Name and MTU of the device that is made for the trial.
@@ -107,12 +110,23 @@ fn untried(why: &str) -> Outcome {
 fn tried(what: &str, cure: &str, outcome: Result<(), Box<dyn Error>>) -> Outcome {
     match outcome {
         Ok(()) => ok(format!("it has {what}")),
+        // Of the kernel it says nothing.
+        Err(why) if is_without_nft(&*why) => {
+            let message = format!("{what} were not tried: {why}");
+            let problem = Problem::new(ProblemKind::Nftables, "nft", message);
+            Err(problem.with_effect(Effect::NewPods).with_cure(NFT))
+        }
         Err(why) => {
             let message = format!("it has no {what}: {why}");
             let problem = Problem::new(ProblemKind::KernelFeatureMissing, what, message);
             Err(problem.with_cure(cure))
         }
     }
+}
+
+fn is_without_nft(error: &(dyn Error + 'static)) -> bool {
+    let error = error.downcast_ref::<tweed_nft::Error>();
+    error.is_some_and(|error| matches!(error, tweed_nft::Error::NftMissing(_)))
 }
 
 /// Where there is no policy, and without Services, nobody needs it.
@@ -184,7 +198,7 @@ fn try_nf_tables(
     if !with_services {
         let mut desired = Desired::default();
         desired.verdicts.active = true;
-        OverlayTable::new(folder.path()).reconcile(&mut nft, &every_rule(wanted), true)?;
+        OverlayTable::new(folder.path(), false).reconcile(&mut nft, &every_rule(wanted), true)?;
         PolicyTable::new(folder.path(), false).reconcile(&mut nft, &desired, true)?;
         return Ok(());
     }
@@ -193,7 +207,7 @@ fn try_nf_tables(
         affinities: [(FIRST_AFFINITY, 10_800)].into(),
         ..Services::default()
     };
-    ServicesTable::new(folder.path()).reconcile(&mut nft, &services, true)?;
+    ServicesTable::new(folder.path(), false).reconcile(&mut nft, &services, true)?;
     Ok(())
 }
 

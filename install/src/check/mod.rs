@@ -16,12 +16,14 @@ mod report;
 mod service_proxy;
 mod sysctls;
 mod underlay;
+mod variables;
 mod vxlan;
 
 use std::{io::Write, process::ExitCode};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use tweed_core::for_root;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_planner::config::Backend;
 
@@ -120,7 +122,7 @@ impl Finding {
         let level = Level::of(&outcome);
         let (kind, message, cure) = match outcome {
             Ok(message) => (None, message, None),
-            Err(problem) => (Some(problem.kind), problem.message, Some(problem.cure)),
+            Err(problem) => (Some(problem.kind), for_root(problem.message), Some(problem.cure)),
         };
         Self {
             check,
@@ -162,6 +164,7 @@ fn find(asked: &CheckArgs) -> Result<Vec<Finding>, InstallError> {
     });
     let has_direct = overlay.backend != Backend::Vxlan;
     let checks = [
+        ("variable", variables::find(environment)),
         ("kernel", vec![kernel::version()]),
         (
             "kernel",

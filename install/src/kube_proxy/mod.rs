@@ -118,7 +118,7 @@ pub(crate) fn serves_services(places: &Places) -> Result<bool, InstallError> {
 /// The kernel cannot be asked.
 fn kernel_has_services(places: &Places) -> Result<bool, InstallError> {
     match Connection::open(&places.run_dir, Path::new("nft")) {
-        Ok(mut nft) => Ok(ServicesTable::new(&places.run_dir).is_there(&mut nft)?),
+        Ok(mut nft) => Ok(ServicesTable::new(&places.run_dir, false).is_there(&mut nft)?),
         Err(tweed_nft::Error::NoNfTables(_)) => Ok(false),
         Err(error) => Err(error.into()),
     }

@@ -29,10 +29,8 @@ fn series() -> BTreeSet<String> {
     metrics.set_policies("NetworkPolicy", 1);
     metrics.listed_again("nodes");
     metrics.set_policed("ingress", 1);
-    metrics.policy_dropped("ingress", 1);
-    metrics.service_dropped("invalid", 1);
     metrics.set_peers([("answers", 1)]);
-    metrics.policy_drop_logged("NetworkPolicy default/deny", "ingress");
+    metrics.policy_drop_logged("NetworkPolicy default/deny", "policy-ingress");
     metrics.set_status(&StatusBoard::new(Instant::now()).status(Instant::now()));
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();

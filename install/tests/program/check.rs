@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::node::Node;
+use crate::node::{Node, program};
 use crate::refused_values::REFUSED;
 
 /// A machine where nothing is wrong, as far as a namespace can be one.
@@ -108,6 +108,57 @@ fn what_the_agent_s_environment_file_says() {
             assert!(error.contains(part), "{lines}: {part} is not in {error}");
         }
     }
+}
+
+#[test]
+fn a_misspelt_variable_in_the_environment_file() {
+    let node = machine();
+    node.write(
+        "/etc/tweed/agent.env",
+        "#TWEED_X=1\nTWEED_CLUSTER_CIDER=10.244.0.0/16\n",
+    );
+    let parts = ["TWEED_CLUSTER_CIDER", "was TWEED_CLUSTER_CIDR meant?"];
+    complains(&node, "", &[], "warning variable", &parts);
+}
+
+/// As `tweed-install check | head`.
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let node = machine();
+    let (read, write) = std::io::pipe().unwrap();
+    drop(read);
+    let mut command = std::process::Command::new("unshare");
+    let script = format!("ip link set lo up; {UPLINK}\nexec \"$@\"");
+    command.args([
+        "--net",
+        "--",
+        "sh",
+        "-c",
+        &script,
+        "sh",
+        &program(),
+        "check",
+        "--root",
+    ]);
+    let output = command.arg(node.root()).stdout(write).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), &*error), (Some(0), ""));
+}
+
+#[test]
+fn nobody_but_root_is_told_to_be_root() {
+    let mut command = std::process::Command::new("setpriv");
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        &program(),
+        "uninstall",
+    ]);
+    command.args(["--run-dir", "/root/nobody"]);
+    let output = command.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.ends_with("as root\n"), "{error}");
 }
 
 #[test]
@@ -361,7 +412,10 @@ fn dhcpcd() {
 
 #[test]
 fn an_nft_that_is_not_there() {
-    let parts = ["nft was not found", "apt-get install nftables"];
+    let parts = [
+        "were not tried: /nowhere/nft was not found",
+        "→ install nft 1.0.6",
+    ];
     complains(
         &machine(),
         "",

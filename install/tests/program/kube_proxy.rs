@@ -47,7 +47,7 @@ impl Machine {
         host.run(|| {
             let run_dir = tempfile::tempdir().unwrap();
             let mut nft = Connection::open(run_dir.path(), Path::new("nft")).unwrap();
-            let mut table = ServicesTable::new(run_dir.path());
+            let mut table = ServicesTable::new(run_dir.path(), false);
             table
                 .reconcile(&mut nft, &Desired::default(), false)
                 .unwrap();

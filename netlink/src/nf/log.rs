@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use nix::errno::Errno;
 
-use super::attributes::Attributes;
+use super::attributes::{Attributes, number};
 use super::{FAMILY_ANY, Message, Request, Socket};
 use crate::answer::{Answer, decode, decode_object, messages};
 use crate::error::Error;
@@ -31,6 +31,8 @@ const BIND: u8 = 1;
 const COPY_PACKET: u8 = 2;
 
 // enum nfulnl_attr_type
+/// `NFULA_IFINDEX_INDEV`.
+const LINK_IN: u16 = 4;
 const PAYLOAD: u16 = 9;
 const PREFIX: u16 = 10;
 
@@ -46,6 +48,8 @@ const COLLECT: u32 = 20;
 pub struct Logged {
     /// The rule's `prefix`.
     pub prefix: String,
+    /// The index of the link that it came in by.
+    pub link: Option<u32>,
     /// The packet from its IP header on, cut off after some 128 bytes.
     pub packet: Vec<u8>,
 }
@@ -58,6 +62,7 @@ impl Logged {
         }
         Some(Self {
             prefix: message.text(PREFIX).unwrap_or_default().to_owned(),
+            link: message.attribute(LINK_IN).and_then(number),
             packet: message.attribute(PAYLOAD)?.to_vec(),
         })
     }

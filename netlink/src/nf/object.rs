@@ -98,8 +98,21 @@ const OBJECT_TYPE: u16 = 3;
 const OBJECT_DATA: u16 = 4;
 /// `NFT_OBJECT_COUNTER`.
 const COUNTER: u32 = 1;
+/// `NFTA_COUNTER_BYTES`.
+const COUNTER_BYTES: u16 = 1;
 /// `NFTA_COUNTER_PACKETS`.
 const COUNTER_PACKETS: u16 = 2;
+
+/// What a counter that rules name has counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counted {
+    /// The counter's name.
+    pub name: String,
+    /// Number of packets.
+    pub packets: u64,
+    /// Their length.
+    pub bytes: u64,
+}
 
 /// A table by family and name; methods ask for what is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,20 +179,22 @@ impl TableKey<'_> {
         dump(socket, object, self.message(GET_SET, Attributes::new()))
     }
 
-    /// How many packets the counter of this name has counted; none if there is none.
+    /// What the counters that rules name have counted.
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub fn counted(&self, socket: &mut Socket, name: &str) -> Result<Option<u64>, Error> {
-        let key = Attributes::new()
-            .text(OBJECT_NAME, name)
-            .number(OBJECT_TYPE, COUNTER);
-        let object = format!("counter {name} of table {self}");
-        let answer = get(socket, object, self.message(GET_OBJECT, key))?;
-        Ok(answer.and_then(|answer| {
-            let packets = find(answer.attribute(OBJECT_DATA)?, COUNTER_PACKETS)?;
-            Some(u64::from_be_bytes(packets.try_into().ok()?))
-        }))
+    pub fn counted(&self, socket: &mut Socket) -> Result<Vec<Counted>, Error> {
+        let counters = self.counters(socket)?;
+        let counted = counters.iter().filter_map(|counter| {
+            let data = counter.attribute(OBJECT_DATA)?;
+            let number = |kind| Some(u64::from_be_bytes(find(data, kind)?.try_into().ok()?));
+            Some(Counted {
+                name: counter.text(OBJECT_NAME)?.to_owned(),
+                packets: number(COUNTER_PACKETS)?,
+                bytes: number(COUNTER_BYTES)?,
+            })
+        });
+        Ok(counted.collect())
     }
 
     /// The counters that rules name.

@@ -9,8 +9,10 @@ mod table;
 
 use std::collections::BTreeSet;
 
+use tweed_component::drops::Owner;
 use tweed_planner::overlay::desired::{Ruleset, RulesetDelta};
 
+use crate::drops;
 use crate::element::{Change, Contents};
 use crate::schema;
 use crate::table::{Set, Skeleton};
@@ -22,11 +24,13 @@ pub use table::OverlayTable;
 const FORMAT: u32 = 3;
 
 /// The table's skeleton for `ruleset`; of the elements of its sets only those of VXLAN
-/// sources matter, by the length of their prefixes ([`inner`]).
-fn skeleton(ruleset: &Ruleset) -> Skeleton {
+/// sources matter, by the length of their prefixes ([`inner`]). With `log` packets are logged
+/// before they are dropped.
+fn skeleton(ruleset: &Ruleset, log: bool) -> Skeleton {
     let prefixes = inner::prefixes(ruleset);
-    let chains = rules::chains(ruleset, &prefixes);
-    Skeleton::new(TABLE, FORMAT, declarations(&prefixes), Vec::new(), chains)
+    let chains = rules::chains(ruleset, &prefixes, log);
+    let counters = drops::counters(Owner::Overlay);
+    Skeleton::new(TABLE, FORMAT, declarations(&prefixes), counters, chains)
 }
 
 /// All sets of a table with these prefixes of sources inside of VXLAN.

@@ -30,7 +30,14 @@
 
 use std::collections::BTreeSet;
 
+use tweed_component::drops::DropReason::{
+    LinkLocalSource, LoopbackDestination, Redirect, RouterAdvertisement, SpoofedSource,
+    VxlanFromPod, VxlanFromStranger, VxlanInnerSource,
+};
+use tweed_component::drops::Owner;
+
 use super::inner::InnerPrefix;
+use crate::drops::{log_chains, refuse};
 use crate::table::Chain;
 use crate::tables::{OVERLAY_FILTER, OVERLAY_SNAT, RAW};
 use crate::words::{FAMILIES, WORDS, Words, base, regular};
@@ -48,24 +55,22 @@ fn icmp(protocol: &str, kind: u8) -> String {
     format!("@th,0,8 {kind} meta l4proto {protocol}")
 }
 
-fn refuse(condition: &str, why: &str) -> String {
-    format!("{condition} counter drop comment \"{why}\"")
-}
-
-/// Every chain of the table; `prefixes` are those of the sources inside of VXLAN.
-pub(super) fn chains(ruleset: &Ruleset, prefixes: &BTreeSet<InnerPrefix>) -> Vec<Chain> {
+/// Every chain of the table; `prefixes` are those of the sources inside of VXLAN. With `log`
+/// packets are logged before they are dropped.
+pub(super) fn chains(ruleset: &Ruleset, prefixes: &BTreeSet<InnerPrefix>, log: bool) -> Vec<Chain> {
     let vxlan = ruleset.vxlan.as_ref();
-    let mut chains = vec![
+    let mut chains: Vec<Chain> = log_chains(Owner::Overlay, log).collect();
+    chains.extend([
         prerouting_raw(vxlan),
-        from_pod(),
-        not_routed_back(),
-        from_pod_ipv6(),
-    ];
+        from_pod(log),
+        not_routed_back(log),
+        from_pod_ipv6(log),
+    ]);
     if let Some(vxlan) = vxlan {
-        chains.extend(vxlan_filter(prefixes));
-        chains.extend(vxlan_out(vxlan));
+        chains.extend(vxlan_filter(prefixes, log));
+        chains.extend(vxlan_out(vxlan, log));
         for (name, rules) in [
-            ("input", vxlan_to_node(vxlan).into()),
+            ("input", vxlan_to_node(vxlan, log).into()),
             ("forward", vec![vxlan_forward(vxlan)]),
         ] {
             chains.push(base(name, ("filter", name, OVERLAY_FILTER), rules));
@@ -100,7 +105,7 @@ fn own_vxlan(vxlan: &VxlanMatch) -> String {
 /// Routing rules of others may hide that route (`ip rule`: before the main table, or
 /// for some destinations, which are the sources of that lookup). So a packet that
 /// fails is looked up in `pod_links`, which the agent writes from the store.
-fn from_pod() -> Chain {
+fn from_pod(log: bool) -> Chain {
     regular(
         "from_pod",
         vec![
@@ -109,38 +114,38 @@ fn from_pod() -> Chain {
             "@nh,0,4 6 goto from_pod_ipv6".to_owned(),
             // `ip saddr 0.0.0.0/8`.
             // The lookup above lets 0.0.0.0 pass towards broadcast.
-            refuse("@nh,96,8 0", "a source in 0.0.0.0/8"),
+            refuse("@nh,96,8 0", SpoofedSource, log),
             // `ip daddr 127.0.0.0/8`. The kernel refuses these unless the link's
             // `route_localnet` is on, as the plugin portmap sets it on the links of
             // pods that have a hostPort. Nothing honest is refused: the answer to a
             // flow that DNAT brought from 127.0.0.1 to the pod goes to the address
             // that the flow was masqueraded with. For ::1 no rule is needed: the
             // kernel drops it on every link but `lo`, before any hook.
-            refuse("@nh,128,8 127", "a loopback destination"),
-            refuse(&icmp("icmp", 5), "a redirect from a pod"),
+            refuse("@nh,128,8 127", LoopbackDestination, log),
+            refuse(&icmp("icmp", 5), Redirect, log),
         ],
     )
 }
 
-fn not_routed_back() -> Chain {
+fn not_routed_back(log: bool) -> Chain {
     let mut rules: Vec<String> = for_each_family(|Words { ip, digit, .. }| {
         format!("{ip} saddr . iif @pod_links{digit} return")
     })
     .collect();
-    rules.push("counter drop comment \"a source that is not the pod's\"".to_owned());
+    rules.push(refuse("", SpoofedSource, log));
     regular("not_routed_back", rules)
 }
 
-fn from_pod_ipv6() -> Chain {
+fn from_pod_ipv6(log: bool) -> Chain {
     regular(
         "from_pod_ipv6",
         vec![
             // `ip6 saddr fe80::/10`.
-            refuse("@nh,64,16 & 0xffc0 == 0xfe80", "a link-local source"),
+            refuse("@nh,64,16 & 0xffc0 == 0xfe80", LinkLocalSource, log),
             // The lookup above lets :: pass towards multicast.
-            refuse("@nh,64,32 0 ip6 saddr ::", "the source ::"),
-            refuse(&icmp("icmpv6", 134), "a router advertisement from a pod"),
-            refuse(&icmp("icmpv6", 137), "a redirect from a pod"),
+            refuse("@nh,64,32 0 ip6 saddr ::", LinkLocalSource, log),
+            refuse(&icmp("icmpv6", 134), RouterAdvertisement, log),
+            refuse(&icmp("icmpv6", 137), Redirect, log),
         ],
     )
 }
@@ -149,7 +154,7 @@ fn from_pod_ipv6() -> Chain {
 /// the Nodes say, so that no node sends with the address of another's pod; and only
 /// at the addresses that nodes are known by. Inside are IPv4 and IPv6 alone: no node
 /// has to ask by ARP, its neighbours on the VXLAN device are permanent.
-fn vxlan_in(prefixes: &BTreeSet<InnerPrefix>) -> Chain {
+fn vxlan_in(prefixes: &BTreeSet<InnerPrefix>, log: bool) -> Chain {
     let taken = |(outer, Words { ip, digit, .. })| {
         prefixes.iter().map(move |prefix| {
             let pair = prefix.condition(outer);
@@ -163,26 +168,21 @@ fn vxlan_in(prefixes: &BTreeSet<InnerPrefix>) -> Chain {
     rules.extend(for_each_family(|Words { ip, digit, .. }| {
         let between_nodes =
             format!("{ip} saddr @node_addresses{digit} {ip} daddr @node_addresses{digit}");
-        refuse(
-            &format!("{between_nodes} {to_this_node}"),
-            "VXLAN with a source inside that is not the node's",
-        )
+        let condition = format!("{between_nodes} {to_this_node}");
+        refuse(&condition, VxlanInnerSource, log)
     }));
-    rules.push(refuse(to_this_node, "VXLAN from a stranger"));
+    rules.push(refuse(to_this_node, VxlanFromStranger, log));
     regular("vxlan_in", rules)
 }
 
 /// VXLAN is taken only from known nodes; none comes from a pod.
-fn vxlan_to_node(vxlan: &VxlanMatch) -> [String; 2] {
+fn vxlan_to_node(vxlan: &VxlanMatch, log: bool) -> [String; 2] {
     let port = vxlan.port;
     // A packet that came through DNAT may carry a known node's source, if
     // that node masqueraded it: the source says nothing here.
     let dnat = format!("th dport {port} ct status dnat meta l4proto udp");
     let from_pod = format!("th dport {port} iifgroup {POD_LINK_GROUP} meta l4proto udp");
-    [
-        refuse(&dnat, "VXLAN through DNAT"),
-        refuse(&from_pod, "VXLAN from a pod"),
-    ]
+    [dnat, from_pod].map(|condition| refuse(&condition, VxlanFromPod, log))
 }
 
 /// VXLAN is not forwarded to a node. What is to others goes on to policy.
@@ -191,15 +191,18 @@ fn vxlan_forward(vxlan: &VxlanMatch) -> String {
 }
 
 /// The chains that only VXLAN enters.
-fn vxlan_filter(prefixes: &BTreeSet<InnerPrefix>) -> [Chain; 2] {
+fn vxlan_filter(prefixes: &BTreeSet<InnerPrefix>, log: bool) -> [Chain; 2] {
     // An answer to a flow that the node itself has begun or masqueraded, with this port as its
     // source. A packet without an entry of conntrack has no direction and goes on.
     let mut forwarded = vec!["ct direction reply return".to_owned()];
     forwarded.extend(for_each_family(|Words { ip, digit, .. }| {
         let to_node = format!("{ip} daddr @node_addresses{digit}");
-        refuse(&to_node, "VXLAN forwarded to a node")
+        refuse(&to_node, VxlanFromPod, log)
     }));
-    [vxlan_in(prefixes), regular("vxlan_forwarded", forwarded)]
+    [
+        vxlan_in(prefixes, log),
+        regular("vxlan_forwarded", forwarded),
+    ]
 }
 
 /// The other end of `notrack` in `vxlan_in`: what this node wraps.
@@ -217,13 +220,13 @@ fn vxlan_filter(prefixes: &BTreeSet<InnerPrefix>) -> [Chain; 2] {
 /// it before this hook. Nor does a stranger get here with such a source over IPv4, where
 /// the kernel drops it as a martian; over IPv6 it has to be kept out of the underlay, as
 /// any node's source.
-fn vxlan_out(vxlan: &VxlanMatch) -> [Chain; 3] {
+fn vxlan_out(vxlan: &VxlanMatch, log: bool) -> [Chain; 3] {
     let entry = format!("{} goto vxlan_out", own_vxlan(vxlan));
     let out = ["ct state != invalid goto vxlan_passed_on", "notrack"];
     let mut passed_on = vec!["fib saddr type local return".to_owned()];
     passed_on.extend(for_each_family(|Words { ip, digit, .. }| {
         let to_node = format!("{ip} daddr @node_addresses{digit}");
-        refuse(&to_node, "VXLAN passed on to a node")
+        refuse(&to_node, VxlanFromPod, log)
     }));
     let place = ("filter", "output", RAW);
     [

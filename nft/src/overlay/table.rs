@@ -19,15 +19,19 @@ const BASELINE: &str = "nft-skeleton";
 /// The table `inet tweed`, for one thread in one network namespace.
 pub struct OverlayTable {
     keeper: Keeper,
+    /// Whether dropped packets are logged.
+    log: bool,
     /// Which sets of sources inside of VXLAN the table was last made with.
     prefixes: BTreeSet<InnerPrefix>,
 }
 
 impl OverlayTable {
-    /// Changes nothing yet. `run_dir` must exist.
-    pub fn new(run_dir: &Path) -> Self {
+    /// Changes nothing yet. `run_dir` must exist. With `log` packets are logged before they
+    /// are dropped.
+    pub fn new(run_dir: &Path, log: bool) -> Self {
         Self {
             keeper: Keeper::new(TABLE, &run_dir.join(BASELINE)),
+            log,
             prefixes: BTreeSet::new(),
         }
     }
@@ -47,7 +51,7 @@ impl Table for OverlayTable {
     ) -> Result<Outcome, Error> {
         self.prefixes = inner::prefixes(desired);
         let contents = contents(&self.prefixes, desired);
-        let skeleton = skeleton(desired);
+        let skeleton = skeleton(desired, self.log);
         (self.keeper).reconcile(nft, &skeleton, contents, None, force_observe)
     }
 

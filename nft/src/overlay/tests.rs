@@ -3,7 +3,7 @@ use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::VxlanMatch;
 
 fn script(ruleset: &Ruleset) -> String {
-    skeleton(ruleset).script(&contents(&inner::prefixes(ruleset), ruleset), None)
+    skeleton(ruleset, false).script(&contents(&inner::prefixes(ruleset), ruleset), None)
 }
 
 fn vxlan() -> Option<VxlanMatch> {
@@ -101,7 +101,7 @@ fn another_length_of_pod_cidrs_is_another_skeleton_and_another_node_is_not() {
             vxlan_sources,
             ..known.clone()
         };
-        skeleton(&ruleset).version
+        skeleton(&ruleset, false).version
     };
     assert_eq!(version(&[]), version(&["10.244.2.0/24", "10.244.3.0/24"]));
     assert_ne!(version(&[]), version(&["10.244.2.0/25"]));
@@ -114,7 +114,7 @@ fn the_version_follows_the_rules_and_not_the_elements() {
         vxlan: vxlan(),
         ..Ruleset::default()
     };
-    let version = |ruleset: &Ruleset| skeleton(ruleset).version;
+    let version = |ruleset: &Ruleset| skeleton(ruleset, false).version;
     let fuller = Ruleset {
         node_addresses: ["192.0.2.1".parse().unwrap()].into(),
         ..plain.clone()

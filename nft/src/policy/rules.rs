@@ -35,24 +35,16 @@
 //!   that is not the node's. Each of these packets is judged there: `input` has judged the
 //!   flow by the Service's address, and the mark says no more than that.
 
-use tweed_core::ownership::{LINK_GROUP, POLICY_LOG_GROUP, POLICY_MARK_MASK};
+use tweed_component::drops::DropReason;
+use tweed_core::ownership::{LINK_GROUP, POLICY_MARK_MASK};
 use tweed_planner::policy::verdicts::{DIRECTIONS, Direction, SELF};
 
 use super::generation::{ENTRY, Generation};
 use super::sets::word;
+use crate::drops::{drop_rule, log_rule};
 use crate::table::Chain;
 use crate::tables::POLICY_FILTER;
 use crate::words::{WORDS, Words, base, regular};
-
-/// The counters of dropped packets: by direction as the local pod sees it, and of local
-/// addresses that have not been judged yet.
-pub(super) const COUNTERS: [&str; 3] = [DROPPED_IN, DROPPED_OUT, ISOLATED];
-const DROPPED_IN: &str = "policy_dropped_in";
-const DROPPED_OUT: &str = "policy_dropped_out";
-const ISOLATED: &str = "policy_isolated";
-
-/// What is logged at most of each kind of drop, so that a flood does not fill the log.
-const LOG_LIMIT: &str = "limit rate 10/second burst 50 packets";
 
 /// Leads a packet to the chain of the generation in force.
 fn entry() -> String {
@@ -191,7 +183,7 @@ fn isolation(words: &Words, is_reply: bool, log: bool) -> Vec<String> {
     let rules = ["saddr", "daddr"].into_iter().flat_map(|end| {
         let isolated =
             format!("{ip} {end} @local_cidrs{digit} {ip} {end} != @policy_judged{digit}");
-        drop(&isolated, ISOLATED, is_reply, log)
+        drop(&isolated, DropReason::NotJudged, is_reply, log)
     });
     rules.collect()
 }
@@ -219,9 +211,9 @@ fn reply(words: &Words, log: bool) -> Chain {
 fn one_direction(words: &Words, direction: Direction, is_reply: bool, log: bool) -> Chain {
     let Words { ip, digit, .. } = words;
     let (source, destination) = ends(is_reply);
-    let (local, other, counter) = match direction {
-        Direction::In => (destination, source, DROPPED_IN),
-        Direction::Out => (source, destination, DROPPED_OUT),
+    let (local, other, reason) = match direction {
+        Direction::In => (destination, source, DropReason::PolicyIngress),
+        Direction::Out => (source, destination, DropReason::PolicyEgress),
     };
     let port = if is_reply { "sport" } else { "dport" };
     let pairs = word(direction);
@@ -236,20 +228,14 @@ fn one_direction(words: &Words, direction: Direction, is_reply: bool, log: bool)
         "meta priority set meta priority . meta l4proto map @policy_range_profiles".to_owned(),
         format!("meta priority . th {port} @policy_ranges return"),
     ];
-    rules.extend(drop("", counter, is_reply, log));
+    rules.extend(drop("", reason, is_reply, log));
     regular(direction_chain(words, direction, is_reply), rules)
 }
 
-/// The rules that drop and count packets for which `condition` holds. The prefix of the
-/// log is the counter's name; that of replies says so, as the agent's drop log names the
-/// ends of the flow and not those of the packet.
-fn drop(condition: &str, counter: &'static str, is_reply: bool, log: bool) -> Vec<String> {
-    let suffix = if is_reply { " reply" } else { "" };
-    let log = log.then(|| {
-        let prefix = format!("tweed {counter}{suffix}: ");
-        format!("{condition} {LOG_LIMIT} log prefix \"{prefix}\" group {POLICY_LOG_GROUP}")
-    });
-    let drop = format!("{condition} counter name {counter} drop");
-    let rules = log.into_iter().chain([drop]);
-    rules.map(|rule| rule.trim_start().to_owned()).collect()
+/// The rules that drop packets for which `condition` holds.
+fn drop(condition: &str, reason: DropReason, is_reply: bool, log: bool) -> Vec<String> {
+    let log = log.then(|| log_rule(condition, reason, is_reply));
+    log.into_iter()
+        .chain([drop_rule(condition, reason)])
+        .collect()
 }

@@ -19,7 +19,7 @@ use tweed_planner::policy::desired::{Delta, Desired};
 use super::generation::{self, ENTRY, Generation};
 use super::marks::Marks;
 use super::steps::Steps;
-use super::{Dropped, declarations, rules, skeleton};
+use super::{declarations, skeleton};
 use crate::connection::Connection;
 use crate::element::{Change, Contents};
 use crate::error::Error;
@@ -27,7 +27,7 @@ use crate::keeper::{Keeper, Outcome};
 use crate::provider::Provider;
 use crate::schema;
 use crate::table::Skeleton;
-use crate::tables::{POLICY_TABLE, Table, chunks};
+use crate::tables::{POLICY_TABLE, Table, chunks, has_set};
 
 /// The file in the run folder that remembers how the kernel shows the whole table.
 const BASELINE: &str = "nft-skeleton-policy";
@@ -66,21 +66,12 @@ impl PolicyTable {
         }
     }
 
-    /// How many packets policies have dropped since the table was made; none while there is
-    /// no table.
+    /// Whether the kernel has a table of policies, be it from an earlier run.
     ///
     /// # Errors
     /// The kernel cannot be asked.
-    pub fn dropped(&self, nft: &mut Connection) -> Result<Option<Dropped>, Error> {
-        let [ingress, egress, isolated] = rules::COUNTERS;
-        let Some(ingress) = self.keeper.counted(nft, ingress)? else {
-            return Ok(None);
-        };
-        Ok(Some(Dropped {
-            ingress,
-            egress: self.keeper.counted(nft, egress)?.unwrap_or_default(),
-            isolated: self.keeper.counted(nft, isolated)?.unwrap_or_default(),
-        }))
+    pub fn is_there(&self, nft: &mut Connection) -> Result<bool, Error> {
+        has_set(nft, POLICY_TABLE, ENTRY)
     }
 
     /// Reads which generation is in force, and gives its entry.

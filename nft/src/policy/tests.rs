@@ -47,10 +47,10 @@ fn the_log_of_each_drop_says_which_packets_are_replies() {
             chain(&format!("policy_reply{digit}")),
         );
         let goto = original.find(&format!("goto policy_reply{digit}"));
-        assert!(goto.unwrap() < original.find("policy_isolated").unwrap());
+        assert!(goto.unwrap() < original.find("not-judged").unwrap());
         for (chain, prefix) in [
-            (original, "\"tweed policy_isolated: \""),
-            (reply, "\"tweed policy_isolated reply: \""),
+            (original, "\"tweed not-judged: \""),
+            (reply, "\"tweed not-judged reply: \""),
         ] {
             assert_eq!(chain.matches(" log prefix ").count(), 2, "{chain}");
             assert_eq!(chain.matches(prefix).count(), 2, "{chain}");

@@ -11,62 +11,27 @@ mod table;
 
 use std::collections::BTreeSet;
 
+use tweed_component::drops::Owner;
 use tweed_core::object::service::DEFAULT_AFFINITY_SECONDS;
 use tweed_planner::services::desired::Desired;
 
 pub use held::{Difference, Held, held};
 pub use table::ServicesTable;
 
+use crate::drops;
 use crate::schema;
 use crate::table::{Set, Skeleton};
 use crate::tables::SERVICES_TABLE;
 use crate::words::FAMILIES;
-use rules::COUNTERS;
 
 /// Version of the table's meaning: see [`Skeleton::new`].
 const FORMAT: u32 = 1;
 
-/// How many packets the rules of Services have dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Refused {
-    /// To a frontend with the traffic policy `Local` that has endpoints on other nodes
-    /// only.
-    pub no_local_endpoint: u64,
-    /// To an address of Services that no Service has.
-    pub unknown_address: u64,
-    /// From a source that may not reach the frontend.
-    pub source_not_allowed: u64,
-    /// While the sets changed twice under one packet.
-    pub unsettled: u64,
-    /// Packets of TCP that belong to no flow that conntrack knows.
-    pub invalid: u64,
-}
-
-impl From<[u64; COUNTERS.len()]> for Refused {
-    /// Of the counts in the order of the counters.
-    fn from(counts: [u64; COUNTERS.len()]) -> Self {
-        let [
-            no_local_endpoint,
-            unknown_address,
-            source_not_allowed,
-            unsettled,
-            invalid,
-        ] = counts;
-        Self {
-            no_local_endpoint,
-            unknown_address,
-            source_not_allowed,
-            unsettled,
-            invalid,
-        }
-    }
-}
-
 /// The table without elements, with chains for these timeouts of session affinity, in
-/// seconds, beside the default.
-fn skeleton(timeouts: &BTreeSet<u32>) -> Skeleton {
-    let counters = COUNTERS.to_vec();
-    let chains = rules::chains(timeouts);
+/// seconds, beside the default. With `log` packets are logged before they are dropped.
+fn skeleton(timeouts: &BTreeSet<u32>, log: bool) -> Skeleton {
+    let counters = drops::counters(Owner::Services);
+    let chains = rules::chains(timeouts, log);
     Skeleton::new(SERVICES_TABLE, FORMAT, declarations(), counters, chains)
 }
 

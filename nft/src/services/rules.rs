@@ -33,10 +33,13 @@ mod frontends;
 
 use std::collections::BTreeSet;
 
+use tweed_component::drops::DropReason::InvalidState;
+use tweed_component::drops::Owner;
 use tweed_core::object::service::DEFAULT_AFFINITY_SECONDS;
 use tweed_core::ownership::{SERVICE_MASQUERADE_MARK, SERVICE_REMOTE_POD_MARK};
 use tweed_planner::services::desired::MAX_SLOTS;
 
+use crate::drops::{log_chains, refuse};
 use crate::table::Chain;
 use crate::tables::{SERVICES_DNAT, SERVICES_FILTER, SERVICES_SNAT};
 use crate::words::{WORDS, Words, base, regular};
@@ -45,14 +48,6 @@ pub(super) use draws::{
     AFFINITY, DROP, LEADS, OF_PARTS, OF_PARTS_OF_GROUPS, OF_TARGETS, REFUSED, REJECT, REJECTED,
     draw_chain, split_chain,
 };
-
-/// The counters of dropped packets, in the order of [`super::Refused`].
-pub(super) const COUNTERS: [&str; 5] = [NO_LOCAL, UNKNOWN, LIMITED, UNSETTLED, INVALID];
-const NO_LOCAL: &str = "service_no_local_endpoint";
-const UNKNOWN: &str = "service_unknown_address";
-const LIMITED: &str = "service_source_not_allowed";
-const UNSETTLED: &str = "service_unsettled";
-const INVALID: &str = "service_invalid_packet";
 
 /// Holds where the priority is a number of these rules.
 const FOUND: &str = "meta priority & 0xc0000000 != 0:0";
@@ -115,10 +110,12 @@ fn translated() -> Chain {
     regular("service_translated", hairpin.chain(remote).collect())
 }
 
-/// All chains, with those for these timeouts of affinity in seconds beside the default.
-pub(super) fn chains(timeouts: &BTreeSet<u32>) -> Vec<Chain> {
+/// All chains, with those for these timeouts of affinity in seconds beside the default. With
+/// `log` packets are logged before they are dropped.
+pub(super) fn chains(timeouts: &BTreeSet<u32>, log: bool) -> Vec<Chain> {
     let postrouting = ("nat", "postrouting", SERVICES_SNAT);
-    let mut chains = vec![
+    let mut chains: Vec<Chain> = log_chains(Owner::Services, log).collect();
+    chains.extend([
         base(
             "input",
             ("filter", "input", SERVICES_FILTER),
@@ -130,7 +127,7 @@ pub(super) fn chains(timeouts: &BTreeSet<u32>) -> Vec<Chain> {
             vec![IN_FORWARD.to_owned()],
         ),
         base("postrouting_nat", postrouting, in_postrouting().into()),
-    ];
+    ]);
     for (hook, origin) in [("prerouting", "in"), ("output", "out")] {
         let name = match hook {
             "prerouting" => "service_prerouting",
@@ -146,12 +143,12 @@ pub(super) fn chains(timeouts: &BTreeSet<u32>) -> Vec<Chain> {
         chains.push(base(name, ("nat", hook, SERVICES_DNAT), rules));
     }
     for words in &WORDS {
-        chains.extend(frontends::of_flows_in(words));
-        chains.extend(frontends::of_flows_out(words));
+        chains.extend(frontends::of_flows_in(words, log));
+        chains.extend(frontends::of_flows_out(words, log));
         chains.push(frontends::not_here(words));
-        chains.push(frontends::unknown(words));
+        chains.push(frontends::unknown(words, log));
     }
-    chains.extend(draws::sent_on());
+    chains.extend(draws::sent_on(log));
     for slots in 1..=MAX_SLOTS {
         chains.push(draws::draw(slots));
         chains.push(draws::split(slots));
@@ -159,7 +156,7 @@ pub(super) fn chains(timeouts: &BTreeSet<u32>) -> Vec<Chain> {
     let mut timeouts = timeouts.clone();
     timeouts.insert(DEFAULT_AFFINITY_SECONDS);
     chains.extend(timeouts.into_iter().flat_map(affinity::of_timeout));
-    chains.extend([translated(), invalid(), invalid_to_node()]);
+    chains.extend([translated(), invalid(log), invalid_to_node(log)]);
     chains
 }
 
@@ -173,25 +170,27 @@ fn from_endpoint(Words { ip, digit, .. }: &Words) -> String {
 /// is masqueraded if it is translated at all, so its answers are not forwarded. Of any other one
 /// the two directions may take two ways, of which this node is on one, and then each packet is
 /// invalid.
-fn invalid() -> Chain {
+fn invalid(log: bool) -> Chain {
     let mut rules = Vec::new();
     for words @ Words { ip, digit, .. } in &WORDS {
         let answers = from_endpoint(words);
-        rules.extend([
-            format!("{answers} {ip} saddr @local_cidrs{digit} counter name {INVALID} drop"),
-            format!("{answers} {ip} daddr @local_cidrs{digit} counter name {INVALID} drop"),
-            format!("{ip} daddr @service_networks{digit} counter name {INVALID} drop"),
-            format!("{ip} daddr @service_cluster_ips{digit} counter name {INVALID} drop"),
-        ]);
+        let conditions = [
+            format!("{answers} {ip} saddr @local_cidrs{digit}"),
+            format!("{answers} {ip} daddr @local_cidrs{digit}"),
+            format!("{ip} daddr @service_networks{digit}"),
+            format!("{ip} daddr @service_cluster_ips{digit}"),
+        ];
+        rules.extend(conditions.map(|condition| refuse(&condition, InvalidState, log)));
     }
     regular("service_invalid", rules)
 }
 
 /// The same to the node itself: of endpoints that are pods, of any node.
-fn invalid_to_node() -> Chain {
+fn invalid_to_node(log: bool) -> Chain {
     let rules = WORDS.iter().map(|words @ Words { ip, digit, .. }| {
         let answers = from_endpoint(words);
-        format!("{answers} {ip} saddr @service_pods{digit} counter name {INVALID} drop")
+        let condition = format!("{answers} {ip} saddr @service_pods{digit}");
+        refuse(&condition, InvalidState, log)
     });
     regular("service_invalid_to_node", rules.collect())
 }

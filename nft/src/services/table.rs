@@ -26,7 +26,7 @@ use tweed_planner::services::desired::{Delta, Desired};
 
 use super::sets::{ALLOWED, ENDPOINTS, LIMITS, LOCAL_CIDRS, OPEN_TO_NODE, PARTS, TIMEOUTS};
 use super::{
-    Refused, clients, declarations, is_other, known_numbers, leads, rules, skeleton, timeouts,
+    clients, declarations, is_other, known_numbers, leads, rules, skeleton, timeouts,
 };
 use crate::connection::Connection;
 use crate::element::{Change, Data, Element, Elements, ElementsDelta, Key};
@@ -45,6 +45,8 @@ const BASELINE: &str = "nft-skeleton-services";
 /// The table `inet tweed-services`, for one thread in one network namespace.
 pub struct ServicesTable {
     keeper: Keeper,
+    /// Whether dropped packets are logged.
+    log: bool,
     /// Whether the numbers in the kernel are those of this run's planner, which has taken
     /// them over or made them.
     own_numbers: bool,
@@ -54,30 +56,16 @@ pub struct ServicesTable {
 }
 
 impl ServicesTable {
-    /// Changes nothing yet. `run_dir` must exist.
+    /// Changes nothing yet. `run_dir` must exist. With `log` packets are logged before they
+    /// are dropped.
     #[must_use]
-    pub fn new(run_dir: &Path) -> Self {
+    pub fn new(run_dir: &Path, log: bool) -> Self {
         Self {
             keeper: Keeper::new(SERVICES_TABLE, &run_dir.join(BASELINE)),
+            log,
             own_numbers: false,
             timeouts: None,
         }
-    }
-
-    /// How many packets the rules of Services have dropped since the table was made; none
-    /// while there is no table.
-    ///
-    /// # Errors
-    /// The kernel cannot be asked.
-    pub fn refused(&self, nft: &mut Connection) -> Result<Option<Refused>, Error> {
-        let mut counts = [0; rules::COUNTERS.len()];
-        for (counter, count) in rules::COUNTERS.iter().zip(&mut counts) {
-            let Some(counted) = self.keeper.counted(nft, counter)? else {
-                return Ok(None);
-            };
-            *count = counted;
-        }
-        Ok(Some(counts.into()))
     }
 
     /// Whether the kernel has rules of Services, be it from an earlier run.
@@ -201,7 +189,7 @@ impl Table for ServicesTable {
         if is_there {
             chains.extend(self.used_timeouts(nft)?);
         }
-        let skeleton = skeleton(&chains);
+        let skeleton = skeleton(&chains, self.log);
         // Elements that are not in force yet are written in parts.
         let provider = is_there.then_some(desired as &dyn Provider);
         let leads = leads::contents();
@@ -235,7 +223,7 @@ impl Table for ServicesTable {
         if !has_set(nft, SERVICES_TABLE, &PARTS.of(None).name())? {
             return Ok(Outcome::default());
         }
-        let skeleton = skeleton(&self.used_timeouts(nft)?);
+        let skeleton = skeleton(&self.used_timeouts(nft)?, self.log);
         self.keeper.restore(nft, &skeleton, &leads::contents())
     }
 

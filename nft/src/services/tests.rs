@@ -21,7 +21,7 @@ use crate::schema::{self, Schema as _};
 
 #[test]
 fn the_table_with_services() {
-    let skeleton = skeleton(&[10_800].into());
+    let skeleton = skeleton(&[10_800].into(), false);
     // The chains of all numbers of slots are alike.
     let mut text = skeleton.script(&Contents::new(), None);
     let third = text.find("\n\tchain service_draw_3 ").unwrap();

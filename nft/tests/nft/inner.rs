@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use tweed_component::drops::DropReason;
 use tweed_planner::overlay::desired::Ruleset;
 
-use crate::vxlan::{INSIDE, checksum, frame, udp, udp_in_ipv4, wires};
+use crate::vxlan::{checksum, frame, udp, udp_in_ipv4, wires};
 use crate::wires::{Server, Wires, ruleset, send, sources};
 
 /// A VXLAN payload for node 1's pod, with a source of either family.
@@ -100,9 +101,13 @@ fn a_known_node_sends_with_the_addresses_of_its_own_pods_only() {
     ] {
         assert_eq!(taken(&w, outside, to, &all), HONEST, "{outside}");
         dropped += FORGED.len() as u64;
-        assert_eq!(w.dropped(INSIDE), dropped, "{outside}");
+        assert_eq!(
+            w.dropped(DropReason::VxlanInnerSource),
+            dropped,
+            "{outside}"
+        );
     }
-    assert_eq!(w.dropped("VXLAN from a stranger"), 0);
+    assert_eq!(w.dropped(DropReason::VxlanFromStranger), 0);
 
     w.node.sh("nft delete table inet tweed");
     let open = taken(&w, "192.0.2.2:0", "192.0.2.1:8472", &all);
@@ -123,7 +128,7 @@ fn what_is_neither_ipv4_nor_ipv6_is_not_taken() {
         send(&w.peer, "192.0.2.2:0", "192.0.2.1:8472", packet);
     }
     assert_eq!(taken(&w, "192.0.2.2:0", "192.0.2.1:8472", HONEST), HONEST);
-    assert_eq!(w.dropped(INSIDE), 4);
+    assert_eq!(w.dropped(DropReason::VxlanInnerSource), 4);
 }
 
 #[test]

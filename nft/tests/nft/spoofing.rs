@@ -3,16 +3,18 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use tweed_component::drops::DropReason;
+
 use crate::wires::{Server, Wires, receive, ruleset, send, socket};
 
 /// Sends with a false source, then with the right one: only the second comes.
 fn refused(w: &Wires, false_source: &str, right_source: &str, server: &Server, address: &str) {
-    let before = w.dropped("a source that is not the pod's");
+    let before = w.dropped(DropReason::SpoofedSource);
     send(&w.pod, false_source, address, "spoofed");
     send(&w.pod, right_source, address, "right");
     let (text, _) = server.next();
     assert_eq!(text, "right", "{false_source} got through to {address}");
-    assert_eq!(w.dropped("a source that is not the pod's"), before + 1);
+    assert_eq!(w.dropped(DropReason::SpoofedSource), before + 1);
 }
 
 #[test]
@@ -56,7 +58,7 @@ fn only_the_own_address_whatever_rp_filter_says() {
             "for c in all default twa; do echo {filter} > /proc/sys/net/ipv4/conf/$c/rp_filter; done"
         ));
         // Strict filtering would drop these by itself, before or after.
-        let before = w.dropped("a source that is not the pod's");
+        let before = w.dropped(DropReason::SpoofedSource);
         for (host, address) in to {
             let server = Server::new(host, &format!("{address}:7"));
             for source in v4 {
@@ -78,7 +80,7 @@ fn only_the_own_address_whatever_rp_filter_says() {
                 w.pod.sh(format!("ip addr add {address}/32 dev lo"));
             }
         }
-        assert!(w.dropped("a source that is not the pod's") > before);
+        assert!(w.dropped(DropReason::SpoofedSource) > before);
     }
     let server = Server::new(&w.world, "[2001:db8:1::2]:7");
     w.pod.sh("ip addr del 2001:db8:1::2/128 dev lo");
@@ -94,12 +96,12 @@ fn only_the_own_address_whatever_rp_filter_says() {
 }
 
 /// The pod's own nft makes of an echo request what is to be sent.
-fn refused_icmp(disguise: &str, ping: &str, comment: &str) {
+fn refused_icmp(disguise: &str, ping: &str, reason: DropReason) {
     let w = Wires::new(&ruleset());
-    let before = w.dropped(comment);
+    let before = w.dropped(reason);
     w.pod.sh(format!("{ping} >/dev/null"));
     assert_eq!(
-        w.dropped(comment),
+        w.dropped(reason),
         before,
         "an honest echo request is refused"
     );
@@ -109,7 +111,7 @@ fn refused_icmp(disguise: &str, ping: &str, comment: &str) {
          nft add rule inet disguise out {disguise}"
     ));
     w.pod.sh(format!("{ping} >/dev/null || true"));
-    assert_eq!(w.dropped(comment), before + 1, "{disguise}");
+    assert_eq!(w.dropped(reason), before + 1, "{disguise}");
 }
 
 #[test]
@@ -117,12 +119,12 @@ fn redirects() {
     refused_icmp(
         "icmp type echo-request icmp type set 5",
         "ping -c 1 -W 10 192.0.2.1",
-        "a redirect from a pod",
+        DropReason::Redirect,
     );
     refused_icmp(
         "icmpv6 type echo-request icmpv6 type set 137",
         "ping -c 1 -W 10 2001:db8::1",
-        "a redirect from a pod",
+        DropReason::Redirect,
     );
 }
 
@@ -131,7 +133,7 @@ fn router_advertisements() {
     refused_icmp(
         "icmpv6 type echo-request icmpv6 type set nd-router-advert",
         "ping -c 1 -W 10 2001:db8::1",
-        "a router advertisement from a pod",
+        DropReason::RouterAdvertisement,
     );
 }
 
@@ -140,7 +142,7 @@ fn no_source_at_all() {
     refused_icmp(
         "icmp type echo-request ip daddr set 255.255.255.255 ip saddr set 0.0.0.0",
         "ping -c 1 -W 10 192.0.2.1",
-        "a source in 0.0.0.0/8",
+        DropReason::SpoofedSource,
     );
 }
 
@@ -151,10 +153,10 @@ fn no_ipv6_source_at_all() {
     let w = Wires::new(&ruleset());
     // On a busy machine the kernel has already found that its address is nobody else's.
     w.pod.sh("ip -6 addr flush dev eth0 scope link");
-    let before = w.dropped("the source ::");
+    let before = w.dropped(DropReason::LinkLocalSource);
     w.pod.sh("ip addr add ff02::7:7 dev eth0 autojoin");
     let deadline = Instant::now() + Duration::from_secs(60);
-    while w.dropped("the source ::") == before {
+    while w.dropped(DropReason::LinkLocalSource) == before {
         assert!(Instant::now() < deadline, "no report was refused");
         sleep(Duration::from_millis(20));
     }
@@ -217,9 +219,13 @@ fn the_nodes_loopback() {
         );
         assert_eq!(server.next().0, "local", "{listens}");
     }
-    assert_eq!(w.dropped("a loopback destination"), 0, "the table is new");
+    assert_eq!(
+        w.dropped(DropReason::LoopbackDestination),
+        0,
+        "the table is new"
+    );
     send(&w.pod, "10.244.1.5:0", "192.0.2.1:7", "counted");
-    assert_eq!(w.dropped("a loopback destination"), 1);
+    assert_eq!(w.dropped(DropReason::LoopbackDestination), 1);
 }
 
 /// A hostPort as portmap makes it is reached from everywhere: the node's loopback,
@@ -300,7 +306,7 @@ fn the_own_address_where_routing_rules_hide_the_pods_route() {
                 "ip {version} rule add {rule} lookup 101 priority 5270"
             ));
             let server = Server::new(&w.node, address);
-            let dropped = || w.dropped("a source that is not the pod's");
+            let dropped = || w.dropped(DropReason::SpoofedSource);
             w.reconcile(&crate::wires::ruleset());
             let before = dropped();
             send(&w.pod, own, address, "hidden");
@@ -322,10 +328,10 @@ fn link_local_sources() {
     w.pod
         .sh("ip -6 addr add fe80::66/64 dev eth0 nodad; ip -6 addr add fe80::67/128 dev lo nodad");
     let server = Server::new(&w.node, "[2001:db8::1]:7");
-    let comment = "a link-local source";
+    let reason = DropReason::LinkLocalSource;
     let index = w.pod.sh("ip -o link show eth0 | cut -d: -f1");
     let index = index.trim();
-    let before = w.dropped(comment);
+    let before = w.dropped(reason);
     send(
         &w.pod,
         &format!("[fe80::66%{index}]:0"),
@@ -334,5 +340,5 @@ fn link_local_sources() {
     );
     send(&w.pod, "[fd00:0:0:1::5]:0", "[2001:db8::1]:7", "right");
     assert_eq!(server.next().0, "right");
-    assert!(w.dropped(comment) > before);
+    assert!(w.dropped(reason) > before);
 }

@@ -24,9 +24,9 @@ impl Tables {
     pub fn open(run_dir: &Path, nft: &Path, log: bool) -> Result<Self, Error> {
         Ok(Self {
             nft: Connection::open(run_dir, nft)?,
-            overlay: OverlayTable::new(run_dir),
+            overlay: OverlayTable::new(run_dir, log),
             policy: PolicyTable::new(run_dir, log),
-            services: ServicesTable::new(run_dir),
+            services: ServicesTable::new(run_dir, log),
         })
     }
 

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use tweed_component::drops::DropReason;
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::Ruleset;
 
@@ -205,7 +206,7 @@ fn a_pods_packet_that_the_node_sends_on_by_the_hook_output() {
     send(&w.pod, "10.244.1.5:0", "192.0.2.2:8472", packet("forged"));
     send(&w.neighbour, "10.244.1.6:0", "10.244.2.5:7", "honest");
     assert_eq!(server.next().0, "honest");
-    assert_eq!(w.dropped("VXLAN passed on to a node"), 1);
+    assert_eq!(w.dropped(DropReason::VxlanFromPod), 2, "the packet and its copy");
     // An overlay between pods is let through, this way too.
     let nested = Server::new(&w.remote_pod, "10.244.2.5:8472");
     w.node.sh("nft flush chain ip copies in
@@ -320,12 +321,9 @@ fn known_nodes_are_taken_from_and_no_longer_when_they_go() {
     send(&w.peer, "192.0.2.2:0", "192.0.2.1:8472", &packet);
     send(&w.pod, "10.244.1.5:0", "10.244.1.6:7", "honest");
     assert_eq!(server.next().0, "honest");
-    assert_eq!(w.dropped(INSIDE), 1);
-    assert_eq!(w.dropped("VXLAN from a stranger"), 0);
+    assert_eq!(w.dropped(DropReason::VxlanInnerSource), 1);
+    assert_eq!(w.dropped(DropReason::VxlanFromStranger), 0);
 }
-
-/// The comment of the rules that drop what a known node forged.
-pub const INSIDE: &str = "VXLAN with a source inside that is not the node's";
 
 #[test]
 fn another_vni_on_the_port_is_left_alone() {
@@ -342,7 +340,7 @@ fn another_vni_on_the_port_is_left_alone() {
     send(&w.pod, "10.244.1.5:0", "192.0.2.1:8472", &packet);
     send(&w.pod, "10.244.1.5:0", "10.244.1.6:7", "honest");
     assert_eq!(server.next().0, "honest");
-    assert_eq!(w.dropped("VXLAN from a pod"), 1);
+    assert_eq!(w.dropped(DropReason::VxlanFromPod), 1);
 }
 
 #[test]
@@ -415,9 +413,9 @@ fn answers_to_a_flow_that_a_node_has_masqueraded_pass() {
     }
     let forged = |vni| forged(vni, 2, Ipv4Addr::new(10, 244, 2, 5), "x");
     send(&w.pod, "10.244.1.5:0", "192.0.2.2:8472", forged(2));
-    assert_eq!(w.dropped("VXLAN forwarded to a node"), 0);
+    assert_eq!(w.dropped(DropReason::VxlanFromPod), 0);
     send(&w.pod, "10.244.1.5:0", "192.0.2.2:8472", forged(1));
-    assert_eq!(w.dropped("VXLAN forwarded to a node"), 1);
+    assert_eq!(w.dropped(DropReason::VxlanFromPod), 1);
 }
 
 /// A header must not hide in fragments: one packet is counted, not several.
@@ -428,7 +426,7 @@ fn fragments_are_seen_as_one_packet() {
         .sh("ip link set eth0 mtu 72; ip -6 route flush all 2>/dev/null || true");
     let packet = forged(1, 1, Ipv4Addr::new(10, 244, 1, 6), &"x".repeat(200));
     send(&w.world, "198.51.100.2:0", "192.0.2.1:8472", &packet);
-    assert_eq!(w.dropped("VXLAN from a stranger"), 1);
+    assert_eq!(w.dropped(DropReason::VxlanFromStranger), 1);
 }
 
 #[test]
@@ -436,13 +434,13 @@ fn ipv6_outside_is_filtered_alike() {
     let w = wires();
     let packet = forged(1, 1, Ipv4Addr::new(10, 244, 1, 6), "forged");
     send(&w.world, "[2001:db8:1::2]:0", "[2001:db8::1]:8472", &packet);
-    assert_eq!(w.dropped("VXLAN from a stranger"), 1);
+    assert_eq!(w.dropped(DropReason::VxlanFromStranger), 1);
     send(&w.pod, "[fd00:0:0:1::5]:0", "[2001:db8::2]:8472", &packet);
-    assert_eq!(w.dropped("VXLAN forwarded to a node"), 1);
+    assert_eq!(w.dropped(DropReason::VxlanFromPod), 1);
     w.reconcile(&Ruleset {
         vxlan_sources: sources("2001:db8:1::2", &["10.244.2.0/24"]),
         ..ruleset()
     });
     send(&w.world, "[2001:db8:1::2]:0", "[2001:db8::1]:8472", &packet);
-    assert_eq!(w.dropped("VXLAN from a stranger"), 1);
+    assert_eq!(w.dropped(DropReason::VxlanFromStranger), 1);
 }

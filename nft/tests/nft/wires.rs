@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ipnetwork::IpNetwork;
+use tweed_component::drops::DropReason;
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
 
@@ -208,19 +209,13 @@ impl Wires {
         });
     }
 
-    /// How many packets the rule with this comment has dropped on node 1.
-    pub fn dropped(&self, comment: &str) -> u64 {
-        let rules = self.node.sh("nft list table inet tweed");
-        let counts: Vec<u64> = rules
-            .lines()
-            .filter(|line| line.contains(&format!("comment \"{comment}\"")))
-            .map(|line| {
-                let (_, rest) = line.split_once("packets ").unwrap();
-                rest.split_once(' ').unwrap().0.parse().unwrap()
-            })
-            .collect();
-        assert!(!counts.is_empty(), "no rule {comment:?} in {rules}");
-        counts.iter().sum()
+    /// How many packets were dropped on node 1 for a reason, as `nft` shows it.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        let counter = format!("nft -j list counter inet tweed {reason}");
+        let counter: serde_json::Value = serde_json::from_str(&self.node.sh(counter)).unwrap();
+        let objects = counter["nftables"].as_array().unwrap().iter();
+        let mut counts = objects.filter_map(|object| object["counter"]["packets"].as_u64());
+        counts.next().expect("the counter of each reason is there")
     }
 }
 

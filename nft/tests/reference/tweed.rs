@@ -91,7 +91,7 @@ impl Tweed {
         let nft = netns.enter(|| Connection::open(run_dir.path(), Path::new("nft")).unwrap());
         Self {
             nft,
-            table: ServicesTable::new(run_dir.path()),
+            table: ServicesTable::new(run_dir.path(), false),
             known: None,
             local_cidrs: local_cidrs.map(|cidr| cidr.parse().unwrap()).into(),
             _run_dir: run_dir,

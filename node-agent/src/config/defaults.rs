@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// VXLAN network identifier.
 pub const VNI: u32 = 1;
@@ -21,5 +22,7 @@ pub const SERVICES_HEALTH_ADDR: SocketAddr =
 /// Address on which the agent serves kube-proxy's metrics with `--services on`.
 pub const SERVICES_METRICS_ADDR: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10249);
+/// How long `--once` may take: longer than the lists of pods are spread over.
+pub const ONCE_LIMIT: Duration = Duration::from_secs(60);
 /// The nft program: a name to be found in `PATH`.
 pub const NFT: &str = "nft";

@@ -152,8 +152,8 @@ pub struct Flags {
           default_value = "on", help_heading = "Policy")]
     pub policy: bool,
 
-    /// Whether packets that a policy drops are logged, with a limited rate, by
-    /// nflog
+    /// Whether packets that tweed's rules drop are logged, by policies and by all
+    /// others, with a limited rate, by nflog
     #[arg(long, env = "TWEED_POLICY_LOG", value_name = "on|off", action = ArgAction::Set,
           value_parser = switch("They are logged and counted",
                                 "They are only counted"),

@@ -9,6 +9,7 @@ pub mod defaults;
 mod flags;
 mod parse;
 mod resolve;
+pub mod variables;
 
 use std::collections::BTreeSet;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -65,6 +66,8 @@ pub struct Config {
     pub nft: PathBuf,
     /// Converge once and exit.
     pub once: bool,
+    /// How long that may take.
+    pub once_limit: Duration,
     /// Format of log lines.
     pub log_format: LogFormat,
     /// What is logged: a level, or directives as tracing-subscriber's

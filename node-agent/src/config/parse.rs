@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnetwork::IpNetwork;
-use tracing_subscriber::filter::{EnvFilter, ParseError};
+use tracing_subscriber::filter::{EnvFilter, LevelFilter, ParseError};
 use tweed_core::agent_socket::message::MAX_WAIT;
 use tweed_core::mtu::{IPV4_MIN, KERNEL_MAX};
 use tweed_watch::client::Uri;
@@ -137,16 +137,29 @@ pub fn log_filter(directives: &str) -> Result<EnvFilter, ParseError> {
     EnvFilter::builder().with_regex(false).parse(directives)
 }
 
+/// The first directive that is a word alone and no level, as a misspelt one. It would be taken
+/// for the one target that is logged. Fields of spans may have commas, and so such words.
+fn muting<'a>(directives: &[&'a str]) -> Option<&'a str> {
+    let has_fields = directives.iter().any(|one| one.contains('{'));
+    let mut words = directives
+        .iter()
+        .filter(|one| !one.contains(['=', '[']) && !has_fields);
+    words
+        .find(|word| word.parse::<LevelFilter>().is_err())
+        .copied()
+}
+
 /// A log filter, checked and kept as text. White space around directives, by which
 /// `tracing-subscriber` 0.3.23 takes the wrong part of a directive or panics, is left out.
 pub(super) fn log_level(text: &str) -> Result<String, String> {
     let directives = text.split(',').map(str::trim);
     let directives: Vec<&str> = directives.filter(|one| !one.is_empty()).collect();
     let filter = directives.join(",");
-    let why = match log_filter(&filter) {
-        Ok(_) if !filter.is_empty() => return Ok(filter),
-        Ok(_) => "empty".to_owned(),
-        Err(error) => error.to_string(),
+    let why = match (log_filter(&filter), muting(&directives)) {
+        (Err(error), _) => error.to_string(),
+        (Ok(_), _) if filter.is_empty() => "empty".to_owned(),
+        (Ok(_), Some(word)) => format!("{word} is no level"),
+        (Ok(_), None) => return Ok(filter),
     };
     Err(format!(
         "not a log filter ({why}); allowed is off, error, warn, info, debug, trace, or directives such as info,tweed_watch=debug"

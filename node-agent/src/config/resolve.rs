@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 
+use super::defaults::ONCE_LIMIT;
 use super::parse::ServedAt;
 use super::{Config, Family, Flags, MetricsAuth, Mtu, SourceConfig, parse};
 use tweed_core::mtu::IPV6_MIN;
@@ -104,6 +105,7 @@ impl Flags {
             boot_id_file: self.boot_id_file,
             nft: self.nft,
             once: self.once,
+            once_limit: ONCE_LIMIT,
             log_format: self.log_format,
             log_level: self.log_level,
         })

@@ -1,4 +1,4 @@
-//! The log of packets that policies drop (`--policy-log on`).
+//! The log of packets that tweed's rules drop (`--policy-log on`).
 //!
 //! The rule before each drop hands a limited number of packets to a group of
 //! nfnetlink_log; [`run`] listens to it, asks the planner who and why, and logs a line
@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use tokio::io::unix::AsyncFd;
 use tokio_util::sync::CancellationToken;
+use tweed_component::drops::{DropReason, Owner};
 use tweed_core::ownership::POLICY_LOG_GROUP;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_netlink::nf::log::{Drained, LogGroup, Logged};
 use tweed_planner::policy::explain::Dropped;
-use tweed_planner::policy::verdicts::Direction;
 
 use crate::index::PolicyIndex;
 use crate::packet::Headers;
@@ -101,18 +101,21 @@ impl DropLog {
             tracing::debug!("the kernel has lost packets that were to be logged");
         }
         let drops: Vec<Drop> = drained.packets.iter().filter_map(Drop::read).collect();
+        let asked = drops.clone();
         let explained = self.state.with_index(move |index: &mut PolicyIndex| {
-            let drops = drops.into_iter();
-            let explain = |drop: Drop| {
+            let explain = |drop: &Drop| {
                 let flow = drop.flow;
                 let ends = (flow.source, flow.destination);
                 let service = (flow.protocol, flow.port().unwrap_or(0));
-                (drop, index.planner.dropped(ends, service, drop.direction))
+                index.planner.dropped(ends, service, drop.reason)
             };
-            drops.map(explain).collect::<Vec<_>>()
+            asked.iter().map(explain).collect::<Vec<_>>()
         });
-        for (drop, why) in explained.await.into_iter().flatten() {
-            self.log_one(&drop, why);
+        // With `--policy off` nobody knows pods.
+        let explained = explained.await;
+        let explained = explained.unwrap_or_else(|| drops.iter().map(Drop::unnamed).collect());
+        for (drop, why) in drops.iter().zip(explained) {
+            self.log_one(drop, why);
         }
     }
 
@@ -123,14 +126,17 @@ impl DropLog {
             policy,
             rule,
         } = why;
-        let direction = drop.word();
+        let reason = drop.reason.word();
         tracing::info!(
-            direction, from, to, flow = %drop.flow, reply = drop.is_reply, policy, rule,
-            "packet dropped by policy"
+            reason, from, to, flow = %drop.flow, reply = drop.is_reply, link = drop.link(),
+            policy, rule, "packet dropped"
         );
+        if drop.reason.owner() != Owner::Policy {
+            return;
+        }
         let is_known = self.policies.contains(&policy) || self.policies.len() < MAX_SERIES;
         let label = if is_known { policy.as_str() } else { "other" };
-        self.metrics.policy_drop_logged(label, direction);
+        self.metrics.policy_drop_logged(label, reason);
         if is_known {
             self.policies.insert(policy);
         }
@@ -142,26 +148,22 @@ impl DropLog {
 struct Drop {
     /// The headers that packets of the flow's original direction have.
     flow: Headers,
-    /// In which direction it was judged; none if an end was not judged yet.
-    direction: Option<Direction>,
+    reason: DropReason,
     is_reply: bool,
+    /// The index of the link that it came in by.
+    link: Option<u32>,
 }
 
 impl Drop {
     /// None if it is none of ours: any rule may log to the group.
     fn read(logged: &Logged) -> Option<Self> {
         let what = logged.prefix.trim_end().strip_suffix(':')?;
-        let what = what.strip_prefix("tweed policy_")?;
+        let what = what.strip_prefix("tweed ")?;
         let (what, is_reply) = match what.strip_suffix(" reply") {
             Some(what) => (what, true),
             None => (what, false),
         };
-        let direction = match what {
-            "dropped_in" => Some(Direction::In),
-            "dropped_out" => Some(Direction::Out),
-            "isolated" => None,
-            _ => return None,
-        };
+        let reason = DropReason::from_word(what)?;
         let headers = Headers::parse(&logged.packet)?;
         let flow = if is_reply {
             headers.reversed()
@@ -170,17 +172,24 @@ impl Drop {
         };
         Some(Self {
             flow,
-            direction,
+            reason,
             is_reply,
+            link: logged.link,
         })
     }
 
-    /// The direction as in the metrics.
-    fn word(&self) -> &'static str {
-        match self.direction {
-            Some(Direction::In) => "ingress",
-            Some(Direction::Out) => "egress",
-            None => "isolated",
+    /// The name of its link: the one of a pod that sends with another's address.
+    fn link(&self) -> Option<String> {
+        let name = nix::net::if_::if_indextoname(self.link?).ok()?;
+        name.into_string().ok()
+    }
+
+    fn unnamed(&self) -> Dropped {
+        Dropped {
+            from: self.flow.source.to_string(),
+            to: self.flow.destination.to_string(),
+            policy: "none".to_owned(),
+            rule: self.reason.text().to_owned(),
         }
     }
 }

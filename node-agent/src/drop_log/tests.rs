@@ -5,6 +5,7 @@ use super::*;
 fn logged(prefix: &str, packet: Vec<u8>) -> Logged {
     Logged {
         prefix: prefix.to_owned(),
+        link: None,
         packet,
     }
 }
@@ -20,36 +21,17 @@ fn packet() -> Vec<u8> {
 }
 
 #[test]
-fn a_dropped_packet_is_read_with_its_direction_and_as_its_flow() {
-    for (prefix, word, flow) in [
-        (
-            "tweed policy_dropped_in: ",
-            "ingress",
-            "10.0.0.1:1024 > 10.0.0.2:53 UDP",
-        ),
-        (
-            "tweed policy_dropped_out: ",
-            "egress",
-            "10.0.0.1:1024 > 10.0.0.2:53 UDP",
-        ),
-        (
-            "tweed policy_dropped_out reply: ",
-            "egress",
-            "10.0.0.2:53 > 10.0.0.1:1024 UDP",
-        ),
-        (
-            "tweed policy_isolated: ",
-            "isolated",
-            "10.0.0.1:1024 > 10.0.0.2:53 UDP",
-        ),
-        (
-            "tweed policy_isolated reply: ",
-            "isolated",
-            "10.0.0.2:53 > 10.0.0.1:1024 UDP",
-        ),
-    ] {
-        let read = Drop::read(&logged(prefix, packet())).unwrap();
-        assert_eq!((read.word(), read.flow.to_string().as_str()), (word, flow));
+fn a_dropped_packet_is_read_with_its_reason_and_as_its_flow() {
+    let (there, back) = (
+        "10.0.0.1:1024 > 10.0.0.2:53 UDP",
+        "10.0.0.2:53 > 10.0.0.1:1024 UDP",
+    );
+    for reason in DropReason::ALL {
+        for (suffix, flow) in [("", there), (" reply", back)] {
+            let read = Drop::read(&logged(&format!("tweed {reason}{suffix}: "), packet()));
+            let read = read.unwrap();
+            assert_eq!((read.reason, &*read.flow.to_string()), (*reason, flow));
+        }
     }
 }
 
@@ -80,6 +62,6 @@ fn what_others_log_to_the_group_and_what_is_no_packet_is_left_out() {
     for prefix in ["", "tweed", "other: ", "tweed policy_accepted: "] {
         assert_eq!(Drop::read(&logged(prefix, packet())), None, "{prefix}");
     }
-    let cut = logged("tweed policy_isolated: ", vec![0x45; 8]);
+    let cut = logged("tweed not-judged: ", vec![0x45; 8]);
     assert_eq!(Drop::read(&cut), None);
 }

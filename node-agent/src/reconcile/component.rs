@@ -90,9 +90,6 @@ pub trait Component {
     /// The table could not be made as planned.
     fn failed(&mut self, _facts: &mut Facts<'_>) {}
 
-    /// Asks the table what its rules have counted.
-    fn count(&mut self, tables: &mut Tables);
-
     /// What is wrong, and what to count.
     fn report(&self, index: &Index<Self::Objects>, now: Instant) -> Outcome;
 

@@ -186,9 +186,6 @@ fn reconcile<C: Component>(
     };
     let resync = due.has(ResyncTarget::Nftables);
     outcome.merge(component::reconcile(component, &mut index, facts, resync));
-    if due.poll {
-        component.count(facts.tables);
-    }
     outcome.merge(component.report(&index, Instant::now()));
     component.has_reported(&index)
 }

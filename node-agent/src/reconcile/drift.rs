@@ -75,7 +75,7 @@ mod tests {
     /// A reconcile that wrote so many routes, and was refused these.
     fn outcome(written: u64, refused: &[&str]) -> Outcome {
         let mut outcome = Outcome::default();
-        outcome.wrote(ObjectKind::Route, written);
+        outcome.wrote(ObjectKind::Route, written, "route 10.244.2.0/24");
         let refused = refused.iter().map(|object| RefusedWrite {
             error: tweed_netlink::Error {
                 operation: "add",

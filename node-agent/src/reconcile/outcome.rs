@@ -110,23 +110,18 @@ impl Outcome {
         }
     }
 
-    /// Counts `count` writes that succeeded.
-    pub fn wrote(&mut self, kind: ObjectKind, count: u64) {
+    /// Counts `count` writes of an object that succeeded.
+    pub fn wrote(&mut self, kind: ObjectKind, count: u64, object: &str) {
         if count > 0 {
             *self.written.entry(kind).or_default() += count;
+            self.name(kind, object, count);
         }
     }
 
-    /// Counts `count` writes that succeeded, of an object with a name.
-    pub fn wrote_to(&mut self, kind: ObjectKind, name: String, count: u64) {
-        self.wrote(kind, count);
-        self.name(kind, name, count);
-    }
-
-    fn name(&mut self, kind: ObjectKind, name: String, count: u64) {
+    fn name(&mut self, kind: ObjectKind, object: &str, count: u64) {
         let names = self.names.entry(kind).or_default();
-        if count > 0 && (names.len() < MAX_NAMES || names.contains_key(&name)) {
-            *names.entry(name).or_default() += count;
+        if names.len() < MAX_NAMES || names.contains_key(object) {
+            *names.entry(object.to_owned()).or_default() += count;
         }
     }
 
@@ -145,11 +140,11 @@ impl Outcome {
     /// of a kind, the later count holds.
     pub fn merge(&mut self, other: Self) {
         for (kind, count) in other.written {
-            self.wrote(kind, count);
+            *self.written.entry(kind).or_default() += count;
         }
         for (kind, names) in other.names {
             for (name, count) in names {
-                self.name(kind, name, count);
+                self.name(kind, &name, count);
             }
         }
         self.objects.extend(other.objects);

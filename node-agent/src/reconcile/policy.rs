@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tweed_component::{Progress, Step};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
-use tweed_nft::policy::{Dropped, PolicyTable};
+use tweed_nft::policy::PolicyTable;
 use tweed_planner::overlay::{Network, OverlayPlanner, cluster::Cluster};
 use tweed_planner::policy::desired::Desired;
 use tweed_planner::policy::explain::{not_listed, waiting};
@@ -24,7 +24,6 @@ use tweed_planner::policy::verdicts::{DIRECTIONS, Direction};
 use tweed_planner::policy::{Delta, LocalPods, PolicyKey, Wants};
 
 use super::component::{Component, Facts};
-use super::tables::Tables;
 use super::{kernel::Kernel, outcome::Outcome, pods::PodReconciler};
 use crate::config::Config;
 use crate::index::{PolicyIndex, policy::Collection};
@@ -53,8 +52,6 @@ pub struct PolicyReconciler {
     /// Which policies wait or, without a plan, what is not known; since when, and for what
     /// it was last.
     held_since: BTreeMap<String, (Instant, String)>,
-    /// The dropped packets that have been counted.
-    dropped: Dropped,
     /// This machine's own addresses within its pod CIDRs, as they were last read.
     own: BTreeSet<IpAddr>,
     /// Its pod CIDRs, as they were last known.
@@ -84,7 +81,6 @@ impl PolicyReconciler {
             judges_later: false,
             complete: false,
             held_since: BTreeMap::new(),
-            dropped: Dropped::default(),
             own: BTreeSet::new(),
             cidrs: BTreeSet::new(),
         }
@@ -218,20 +214,6 @@ impl PolicyReconciler {
         is_off.then(|| self.marker.clear().err()).flatten()
     }
 
-    /// Counts the packets that were dropped, `now` of them since the table was made.
-    fn count_dropped(&mut self, now: Dropped) {
-        let was = std::mem::replace(&mut self.dropped, now);
-        for (direction, was, now) in [
-            ("ingress", was.ingress, now.ingress),
-            ("egress", was.egress, now.egress),
-            ("isolated", was.isolated, now.isolated),
-        ] {
-            // With another table the kernel counts from zero.
-            let new = now.checked_sub(was).unwrap_or(now);
-            self.metrics.policy_dropped(direction, new);
-        }
-    }
-
     /// Whether the table holds the last plan, and has held a complete one.
     fn follows(&self) -> bool {
         self.progress == Progress::InForce && self.complete
@@ -287,12 +269,6 @@ impl Component for PolicyReconciler {
 
     fn written(&mut self, index: &PolicyIndex, _: &mut Facts<'_>, _: bool) -> Option<Problem> {
         self.came_in_force(index)
-    }
-
-    fn count(&mut self, tables: &mut Tables) {
-        if let Some(dropped) = tables.dropped() {
-            self.count_dropped(dropped);
-        }
     }
 
     fn report(&self, index: &PolicyIndex, now: Instant) -> Outcome {

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tweed_component::Progress;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
-use tweed_nft::services::{Refused, ServicesTable};
+use tweed_nft::services::ServicesTable;
 use tweed_planner::overlay::{cluster::Cluster, planner::OverlayPlanner};
 use tweed_planner::services::desired::{Desired, Endpoint, Tracked};
 use tweed_planner::services::stale::{self, Former};
@@ -51,8 +51,6 @@ pub struct ServiceReconciler {
     round: Option<Round>,
     /// Why the planner holds, while it does.
     held: Vec<String>,
-    /// The dropped packets that have been counted.
-    refused: Refused,
 }
 
 /// One write of Services, from its plan on.
@@ -89,7 +87,6 @@ impl ServiceReconciler {
             earlier: BTreeMap::new(),
             round: None,
             held: Vec::new(),
-            refused: Refused::default(),
         }
     }
 
@@ -253,30 +250,6 @@ impl ServiceReconciler {
             (self.conntrack).reconcile(desired, addresses, look, Instant::now());
         }
     }
-
-    /// Counts the packets that were dropped, `now` of them since the table was made.
-    fn count_refused(&mut self, now: Refused) {
-        let was = std::mem::replace(&mut self.refused, now);
-        for (reason, was, now) in [
-            (
-                "no-local-endpoint",
-                was.no_local_endpoint,
-                now.no_local_endpoint,
-            ),
-            ("unknown-address", was.unknown_address, now.unknown_address),
-            (
-                "source-not-allowed",
-                was.source_not_allowed,
-                now.source_not_allowed,
-            ),
-            ("unsettled", was.unsettled, now.unsettled),
-            ("invalid", was.invalid, now.invalid),
-        ] {
-            // With another table the kernel counts from zero.
-            let new = now.checked_sub(was).unwrap_or(now);
-            self.metrics.service_dropped(reason, new);
-        }
-    }
 }
 
 impl Component for ServiceReconciler {
@@ -335,12 +308,6 @@ impl Component for ServiceReconciler {
     fn failed(&mut self, facts: &mut Facts<'_>) {
         self.not_written();
         self.observe(facts.tables);
-    }
-
-    fn count(&mut self, tables: &mut Tables) {
-        if let Some(refused) = tables.refused() {
-            self.count_refused(refused);
-        }
     }
 
     fn report(&self, index: &ServiceIndex, _: Instant) -> Outcome {

@@ -16,8 +16,8 @@ use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_netlink::nf::Membership;
 use tweed_nft::overlay::OverlayTable;
-use tweed_nft::policy::{Dropped, PolicyTable};
-use tweed_nft::services::{Refused, ServicesTable};
+use tweed_nft::policy::PolicyTable;
+use tweed_nft::services::ServicesTable;
 use tweed_nft::{Connection, Error, Table};
 use tweed_planner::overlay::desired::{Ruleset, RulesetDelta};
 use tweed_planner::overlay::{Network, OverlayPlanner};
@@ -129,11 +129,12 @@ impl Tables {
             empty => {
                 let run_dir = &self.config.run_dir;
                 let nft = Connection::open(run_dir, &self.config.nft)?;
+                let log = self.config.policy_log;
                 Ok(empty.insert(Opened {
                     nft: nft.stopped_by(self.stop.clone()),
-                    overlay: OverlayTable::new(run_dir),
-                    policy: Kept::new(PolicyTable::new(run_dir, self.config.policy_log)),
-                    services: Kept::new(ServicesTable::new(run_dir)),
+                    overlay: OverlayTable::new(run_dir, log),
+                    policy: Kept::new(PolicyTable::new(run_dir, log)),
+                    services: Kept::new(ServicesTable::new(run_dir, log)),
                 }))
             }
         }
@@ -169,26 +170,12 @@ impl Tables {
         self.opened.is_some()
     }
 
-    /// How many packets policies have dropped since their table was made, where that is
-    /// known.
-    pub fn dropped(&mut self) -> Option<Dropped> {
-        let opened = self.opened.as_mut()?;
-        // A kernel that cannot be asked is a problem of the next resync.
-        opened.policy.table.dropped(&mut opened.nft).ok()?
-    }
-
-    /// The same of Services.
-    pub fn refused(&mut self) -> Option<Refused> {
-        let opened = self.opened.as_mut()?;
-        opened.services.table.refused(&mut opened.nft).ok()?
-    }
-
     /// Whether the kernel has rules of policies, be it from an earlier run. If it cannot
     /// be asked, it is taken for one that has.
     pub fn has_policies(&mut self) -> bool {
         let asked = self
             .open()
-            .and_then(|opened| Ok(opened.policy.table.dropped(&mut opened.nft)?.is_some()));
+            .and_then(|opened| opened.policy.table.is_there(&mut opened.nft));
         asked.unwrap_or(true)
     }
 
@@ -331,7 +318,7 @@ fn outcome<T: Table>(wrote: Result<usize, Error>, refused: Option<&'static str>)
     let mut outcome = Outcome::default();
     match wrote {
         Ok(repaired) => {
-            outcome.wrote_to(ObjectKind::Nftables, T::KEY.to_string(), repaired as u64);
+            outcome.wrote(ObjectKind::Nftables, repaired as u64, &T::KEY.to_string());
         }
         Err(error) => {
             let table = T::KEY.to_string();

@@ -15,6 +15,7 @@ use tweed_component::message;
 use tweed_watch::LastWord;
 
 use super::details::Details;
+use super::drops::Drops;
 use super::services::sync::ServiceSync;
 use super::status::Status;
 use super::watch_silence::{Listening, WatchSilence};
@@ -27,11 +28,6 @@ pub(crate) struct Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Direction {
     direction: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Reason {
-    reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -49,7 +45,7 @@ pub(crate) struct Range {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct LoggedDrop {
     policy: String,
-    direction: &'static str,
+    reason: &'static str,
 }
 
 /// How many addresses of a range are in use.
@@ -89,6 +85,7 @@ macro_rules! metrics {
                 let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
                 registry.register("build", "The running version", version);
                 $(registry.register(stringify!($name), $help, metrics.$name.clone());)+
+                registry.register_collector(Box::new(Drops));
                 (registry, metrics)
             }
         }
@@ -126,12 +123,8 @@ metrics! {
         "Elements of the sets and maps of policy in the kernel";
     policy_drops_logged: Family<LoggedDrop, Counter> = Family::default(),
         "Dropped packets that were logged with --policy-log on, by the policy that decided";
-    policy_dropped_packets: Family<Direction, Counter> = Family::default(),
-        "Packets that were dropped because of a policy, or of a pod that is not judged yet";
     services: Gauge = Gauge::default(), "Services that are served, with --services on";
     services_queued: Gauge = Gauge::default(), "Services that have changed and wait for their turn";
-    service_dropped_packets: Family<Reason, Counter> = Family::default(),
-        "Packets to Services that were dropped, by reason";
     peers: Family<State, Gauge> = Family::default(),
         "Other nodes, by what their answers to probes say";
     // 50 µs to 0.8 s: from the same rack to what counts as lost.
@@ -167,14 +160,6 @@ impl Metrics {
     /// The number of Services that are served.
     pub fn set_services(&self, count: usize) {
         self.services.set(gauge(count));
-    }
-
-    /// Counts `count` packets to Services that were dropped.
-    pub fn service_dropped(&self, reason: &'static str, count: u64) {
-        let dropped = self
-            .service_dropped_packets
-            .get_or_create(&Reason { reason });
-        dropped.inc_by(count);
     }
 
     /// Measures a run of the reconciler: from now until the timer is dropped.
@@ -223,16 +208,10 @@ impl Metrics {
         self.policy_elements.set(gauge(count));
     }
 
-    /// Counts `count` packets that were dropped in this direction.
-    pub fn policy_dropped(&self, direction: &'static str, count: u64) {
-        let dropped = (self.policy_dropped_packets).get_or_create(&Direction { direction });
-        dropped.inc_by(count);
-    }
-
     /// Counts a dropped packet that was logged. The caller bounds the number of policies.
-    pub fn policy_drop_logged(&self, policy: &str, direction: &'static str) {
+    pub fn policy_drop_logged(&self, policy: &str, reason: &'static str) {
         let policy = policy.to_owned();
-        let labels = LoggedDrop { policy, direction };
+        let labels = LoggedDrop { policy, reason };
         self.policy_drops_logged.get_or_create(&labels).inc();
     }
 

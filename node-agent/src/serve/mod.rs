@@ -18,6 +18,7 @@
 
 mod connections;
 pub mod details;
+mod drops;
 mod exposition;
 pub mod http;
 mod listener;

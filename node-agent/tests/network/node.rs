@@ -135,6 +135,17 @@ impl Node {
         run_agent(self.config(&[]), sources, board, metrics, stop)
     }
 
+    /// Runs `--once` over other sources, and gives it so long.
+    pub fn once_within(&self, once_limit: Duration, sources: impl Sources) -> Ending {
+        let config = Config {
+            once_limit,
+            ..self.config(&["--once"])
+        };
+        let board = Arc::new(StatusBoard::new(Instant::now()));
+        let (_, metrics) = Metrics::register();
+        run_agent(config, sources, board, metrics, CancellationToken::new()).unwrap()
+    }
+
     /// Starts the agent as `n1`, with more flags.
     pub fn start(&self, flags: &[&str]) -> Agent {
         let sources = ManifestFile {

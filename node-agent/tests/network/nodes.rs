@@ -1,9 +1,13 @@
 //! Nodes come, go and change, and so does the machine under them.
 
+use std::time::Duration;
+
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tweed_agent::agent::Ending;
 use tweed_agent::sources::Sources;
 use tweed_core::object::Event;
+use tweed_core::problem::ProblemKind;
 use tweed_watch::{Kind, LastWord, Scope, Source};
 
 use crate::node::{Node, eventually, ip, picture, run};
@@ -217,6 +221,36 @@ impl<K: Kind> Source<K> for Panics {
 
     async fn run(self, _events: mpsc::Sender<Event<K>>, _stop: CancellationToken) {
         panic!("out of luck");
+    }
+}
+
+/// A server that accepts the connection and never answers.
+struct Silent;
+
+impl Sources for Silent {
+    fn source<K: Kind>(&self, _scope: Scope) -> impl Source<K> {
+        Self
+    }
+}
+
+impl<K: Kind> Source<K> for Silent {
+    fn last_word(&self) -> LastWord {
+        LastWord::default()
+    }
+
+    async fn run(self, _events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
+        stop.cancelled().await;
+    }
+}
+
+#[test]
+fn once_ends_with_what_it_waits_for_where_it_cannot_converge() {
+    match Node::new().once_within(Duration::from_secs(1), Silent) {
+        Ending::NotConverged(problems) => {
+            let kinds: Vec<_> = problems.iter().map(|problem| problem.kind).collect();
+            assert!(kinds.contains(&ProblemKind::NodesNotListed), "{kinds:?}");
+        }
+        other => panic!("{other:?}"),
     }
 }
 

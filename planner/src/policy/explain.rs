@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use tweed_component::drops::DropReason;
 use tweed_component::explain::{
     End, Explained, Flow, Side, Step, Verdict as Passes, Why, listed, protocol_name,
 };
@@ -230,21 +231,23 @@ impl PolicyPlanner {
         format!("the rules before decide; {why}")
     }
 
-    /// Why a packet was dropped. The ends, the protocol and the destination's port are those
-    /// of the flow's original direction; without a direction an end was not judged yet.
+    /// Why a packet was dropped, by whichever table. The ends, the protocol and the
+    /// destination's port are those of the flow's original direction.
     #[must_use]
     pub fn dropped(
         &self,
         (from, to): (IpAddr, IpAddr),
         (protocol, port): (u8, u16),
-        direction: Option<Direction>,
+        reason: DropReason,
     ) -> Dropped {
         let unknown = |rule| ("unknown".to_owned(), rule);
+        let direction = match reason {
+            DropReason::PolicyIngress => Some(Direction::In),
+            DropReason::PolicyEgress => Some(Direction::Out),
+            _ => None,
+        };
         let (policy, rule) = match direction {
-            None => {
-                let rule = "the pod has not been judged yet, so it is isolated";
-                ("none".to_owned(), rule.to_owned())
-            }
+            None => ("none".to_owned(), reason.text().to_owned()),
             Some(_) if !self.knows_policies() || self.holds_all() => unknown(self.rules_before()),
             Some(direction) => {
                 let said = self.evaluate(from, to, protocol, port);

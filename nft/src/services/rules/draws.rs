@@ -7,11 +7,13 @@
 //! of those chains; and a group with affinity leads to a chain of its own only if its timeout
 //! is not the default.
 
+use tweed_component::drops::DropReason::{NoEndpoint, NoLocalEndpoint};
 use tweed_core::object::service::DEFAULT_AFFINITY_SECONDS;
 use tweed_planner::services::desired::{GROUP_DISTANCE, Number, Scope};
 
+use super::WITH_PORTS;
 use super::affinity::affinity_chain;
-use super::{NO_LOCAL, WITH_PORTS};
+use crate::drops::refuse;
 use crate::table::Chain;
 use crate::words::{WORDS, Words, regular};
 
@@ -49,7 +51,7 @@ pub(in crate::services) const OF_TARGETS: &str = "service_leads";
 pub(in crate::services) const OF_PARTS_OF_GROUPS: &str = "service_part_leads";
 
 /// What becomes of a flow that has a target.
-pub(super) fn sent_on() -> [Chain; 5] {
+pub(super) fn sent_on(log: bool) -> [Chain; 5] {
     let remembered = |scope| affinity_chain(scope, DEFAULT_AFFINITY_SECONDS);
     [
         regular(
@@ -74,10 +76,11 @@ pub(super) fn sent_on() -> [Chain; 5] {
                 lead(OF_PARTS_OF_GROUPS),
             ],
         ),
-        regular(REFUSED, vec![format!("counter name {NO_LOCAL} drop")]),
+        regular(REFUSED, vec![refuse("", NoLocalEndpoint, log)]),
         regular(
             REJECTED,
             vec![
+                format!("counter name {NoEndpoint}"),
                 "meta l4proto tcp reject with tcp reset".to_owned(),
                 "reject with icmpx type port-unreachable".to_owned(),
             ],

@@ -1,9 +1,11 @@
 //! The chains that find the target of a flow's frontend: one set of them for the flows of
 //! pods and from outside, another for those of this node.
 
+use tweed_component::drops::DropReason::{SourceNotAllowed, UnknownAddress, Unsettled};
 use tweed_core::ownership::{SERVICE_MASQUERADE_MARK, SERVICE_REMOTE_POD_MARK};
 
-use super::{CLEAR, FOUND, LIMITED, UNKNOWN, UNSETTLED};
+use super::{CLEAR, FOUND};
+use crate::drops::refuse;
 use crate::table::Chain;
 use crate::words::{Words, regular};
 
@@ -14,7 +16,7 @@ const PORT: &str = "meta l4proto . th dport";
 /// `to`, where it is translated or refused. Also if it finds nothing: before Linux 6.17 a
 /// lookup at the moment of a change could miss an element that is there before and after it
 /// with other data (kernel commit b2f742c846ca).
-fn twice(to: &str, digit: char) -> Vec<String> {
+fn twice(to: &str, digit: char, log: bool) -> Vec<String> {
     let marks = SERVICE_MASQUERADE_MARK | SERVICE_REMOTE_POD_MARK;
     let unmark = format!("ct mark set ct mark & {:#010x}", !marks);
     vec![
@@ -24,7 +26,7 @@ fn twice(to: &str, digit: char) -> Vec<String> {
         format!("{FOUND} {CLEAR}"),
         unmark,
         format!("jump {to}"),
-        format!("{FOUND} counter name {UNSETTLED} drop"),
+        refuse(FOUND, Unsettled, log),
         format!("goto service_unknown{digit}"),
     ]
 }
@@ -56,10 +58,10 @@ fn limit(Words { ip, digit, .. }: &Words, origin: &str) -> [String; 2] {
 
 /// The chain that lets a flow pass whose source may reach the frontend: the priority is
 /// the limit's number, and afterwards the target's again.
-fn limited(digit: char, origin: &str, passes: &str) -> Chain {
+fn limited(digit: char, origin: &str, passes: &str, log: bool) -> Chain {
     let rules = vec![
         format!("{passes} goto service_limit_passed{digit}"),
-        format!("counter name {LIMITED} drop"),
+        refuse("", SourceNotAllowed, log),
     ];
     regular(format!("service_limit_{origin}{digit}"), rules)
 }
@@ -83,12 +85,12 @@ fn only_node(Words { ip, digit, .. }: &Words) -> [String; 3] {
 }
 
 /// The flows of pods and from outside.
-pub(super) fn of_flows_in(words: &Words) -> Vec<Chain> {
+pub(super) fn of_flows_in(words: &Words, log: bool) -> Vec<Chain> {
     let Words { ip, digit, .. } = words;
     let mut chains = vec![
         regular(
             format!("service_in{digit}"),
-            twice(&format!("service_to_target_in{digit}"), *digit),
+            twice(&format!("service_to_target_in{digit}"), *digit, log),
         ),
         to_target(words, "in"),
     ];
@@ -130,7 +132,7 @@ pub(super) fn of_flows_in(words: &Words) -> Vec<Chain> {
         chains.push(regular(format!("service_{what}_pod{digit}"), pod));
     }
     let passes = format!("meta priority . {ip} saddr @service_allowed{digit}");
-    chains.push(limited(*digit, "in", &passes));
+    chains.push(limited(*digit, "in", &passes, log));
     // A limit's number leads nowhere: the packet starts again if its frontend is not there.
     let passed = format!("meta priority set {ip} daddr . {PORT} map @service_targets{digit}");
     chains.push(regular(
@@ -142,13 +144,13 @@ pub(super) fn of_flows_in(words: &Words) -> Vec<Chain> {
 
 /// The flows of this node, which are all masqueraded: the source that it chose fits the
 /// frontend's address and not the endpoint's.
-pub(super) fn of_flows_out(words: &Words) -> Vec<Chain> {
+pub(super) fn of_flows_out(words: &Words, log: bool) -> Vec<Chain> {
     let digit = words.digit;
     let send = [masquerade(""), "goto service_send".to_owned()];
     vec![
         regular(
             format!("service_out{digit}"),
-            twice(&format!("service_to_target_out{digit}"), digit),
+            twice(&format!("service_to_target_out{digit}"), digit, log),
         ),
         to_target(words, "out"),
         regular(
@@ -159,7 +161,7 @@ pub(super) fn of_flows_out(words: &Words) -> Vec<Chain> {
             format!("service_node_port_out{digit}"),
             [&only_node(words)[..], &send].concat(),
         ),
-        limited(digit, "out", "meta priority @service_open_to_node"),
+        limited(digit, "out", "meta priority @service_open_to_node", log),
     ]
 }
 
@@ -172,13 +174,14 @@ pub(super) fn not_here(words: &Words) -> Chain {
 /// The flows that have no target. Where a network of cluster IPs has addresses of this node
 /// by mistake it is reached at them nevertheless; those of other nodes, and of pods, are not in
 /// these sets.
-pub(super) fn unknown(Words { ip, digit, .. }: &Words) -> Chain {
+pub(super) fn unknown(Words { ip, digit, .. }: &Words, log: bool) -> Chain {
+    let unknown = format!(
+        "{ip} daddr @service_networks{digit} {ip} daddr != @service_foreign{digit} \
+         fib daddr type != local"
+    );
     let rules = vec![
         format!("{ip} daddr @service_cluster_ips{digit} goto service_reject"),
-        format!(
-            "{ip} daddr @service_networks{digit} {ip} daddr != @service_foreign{digit} \
-             fib daddr type != local counter name {UNKNOWN} drop"
-        ),
+        refuse(&unknown, UnknownAddress, log),
     ];
     regular(format!("service_unknown{digit}"), rules)
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
+use tweed_component::drops::DropReason;
 use tweed_core::family::Family;
 use tweed_planner::services::desired::{Endpoint, FIRST_LIMIT, Masquerade, Number, Span, Target};
 
@@ -159,8 +160,9 @@ fn no_new_flow_is_lost_while_the_sets_change() {
         service(&[POD]),
     ];
     change_under_storm(&lab, SERVICE, &plans, 400, follow);
-    let refused = lab.refused();
-    assert_eq!((refused.unsettled, refused.unknown_address), (0, 0));
+    for reason in [DropReason::Unsettled, DropReason::UnknownAddress] {
+        assert_eq!(lab.dropped(reason), 0, "{reason}");
+    }
     drop(servers);
 }
 
@@ -192,12 +194,12 @@ fn no_client_is_refused_that_old_and_new_source_ranges_allow() {
         plan
     });
     change_under_storm(&lab, BALANCER, &plans, 100, follow);
-    assert_eq!(lab.refused().source_not_allowed, 0);
+    assert_eq!(lab.dropped(DropReason::SourceNotAllowed), 0);
     change_under_storm(&lab, BALANCER, &plans, 40, |lab, _, new| {
         lab.0.restart();
         lab.reconcile(new);
     });
-    assert_eq!(lab.refused().source_not_allowed, 0);
+    assert_eq!(lab.dropped(DropReason::SourceNotAllowed), 0);
     drop(servers);
 }
 

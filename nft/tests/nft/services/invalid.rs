@@ -9,6 +9,7 @@ use nix::sys::socket::{
     socket,
 };
 
+use tweed_component::drops::DropReason;
 use tweed_planner::services::desired::Masquerade;
 
 use super::lab::{Answer, BALANCER, FAMILIES, Lab, NEIGHBOUR, PATIENCE, POD, SERVICE, Servers};
@@ -40,7 +41,7 @@ fn an_invalid_packet_of_tcp_is_dropped() {
         server.write_all(b"a").unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         client.read_exact(&mut [0]).unwrap();
-        let before = lab.refused().invalid;
+        let before = lab.dropped(DropReason::InvalidState);
         is_dropped(
             &lab,
             server.local_addr().unwrap(),
@@ -51,7 +52,7 @@ fn an_invalid_packet_of_tcp_is_dropped() {
         client.read_exact(&mut [0]).unwrap();
         client.write_all(b"c").unwrap();
         server.read_exact(&mut [0]).unwrap();
-        assert_eq!(lab.refused().invalid, before + 1);
+        assert_eq!(lab.dropped(DropReason::InvalidState), before + 1);
     }
 }
 
@@ -111,19 +112,19 @@ fn an_invalid_packet_to_the_node_is_dropped() {
         let mut client = (lab.0.world).run(move || std::net::TcpStream::connect(to).unwrap());
         let (mut server, masqueraded) = listener.accept().unwrap();
         assert_ne!(masqueraded.ip(), client.local_addr().unwrap().ip());
-        let before = lab.refused().invalid;
+        let before = lab.dropped(DropReason::InvalidState);
         is_dropped(&lab, server.local_addr().unwrap(), masqueraded);
         server.write_all(b"a").unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         client.read_exact(&mut [0]).unwrap();
-        assert_eq!(lab.refused().invalid, before + 1);
+        assert_eq!(lab.dropped(DropReason::InvalidState), before + 1);
     }
 }
 
 /// The server's pod sends a segment that fits no connection, which is dropped and counted. One
 /// from a port that no Service has came before.
 fn is_dropped(lab: &Lab, from: SocketAddr, to: SocketAddr) {
-    let before = lab.refused().invalid;
+    let before = lab.dropped(DropReason::InvalidState);
     let segments = [SocketAddr::new(from.ip(), 9), from].map(|from| invalid_segment(from, to));
     lab.0.neighbour.run(move || {
         for segment in &segments {
@@ -131,7 +132,7 @@ fn is_dropped(lab: &Lab, from: SocketAddr, to: SocketAddr) {
         }
     });
     let start = std::time::Instant::now();
-    while lab.refused().invalid == before {
+    while lab.dropped(DropReason::InvalidState) == before {
         assert!(start.elapsed() < PATIENCE, "nothing was dropped");
     }
 }

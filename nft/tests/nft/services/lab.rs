@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
+use tweed_component::drops::{DropReason, Owner};
 use tweed_component::schema::Sets as _;
 use tweed_core::family::Family;
-use tweed_nft::services::Refused;
 use tweed_nft::{Outcome, Table as _};
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::services::desired::Desired;
@@ -129,12 +129,17 @@ impl Lab {
         outcome.expect("the table does not know what it holds")
     }
 
-    /// What the rules of Services have dropped.
-    pub fn refused(&self) -> Refused {
-        let refused = self
-            .0
-            .with(|table| table.services.refused(&mut table.nft).unwrap());
-        refused.expect("the table has no Services")
+    /// How many packets the rules of Services have dropped for a reason.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        let all = self.0.with(|_| tweed_nft::dropped().unwrap());
+        let of_reason = all.iter().find(|one| one.reason == reason);
+        of_reason.expect("the table has no Services").packets
+    }
+
+    /// The same of all for which nobody is told.
+    pub fn refused(&self) -> Vec<u64> {
+        let silent = DropReason::of(Owner::Services).filter(|one| *one != DropReason::NoEndpoint);
+        silent.map(|reason| self.dropped(reason)).collect()
     }
 
     /// Asks a frontend from a host.

@@ -1,5 +1,6 @@
 //! Policy judges the pod behind the Service.
 
+use tweed_component::drops::{DropReason, Owner};
 use tweed_core::family::Family;
 use tweed_nft::{Outcome, Table as _};
 use tweed_planner::policy::desired::Desired as Policies;
@@ -11,7 +12,6 @@ use super::plan::{PROTOCOLS, Plan, TCP, UDP, endpoint, group};
 use crate::node::NOTHING;
 use crate::policy::plan::{Plan as PolicyPlan, identity, profile};
 use crate::script::write_script;
-use crate::tables::Tables;
 use crate::wires::ruleset;
 
 /// Two frontends that lead to two ports of one pod.
@@ -65,14 +65,16 @@ pub(super) fn make(lab: &Lab, policies: &Policies, services: &Plan) -> Outcome {
     })
 }
 
+/// How many packets policies have dropped.
+fn dropped(lab: &Lab) -> u64 {
+    let reasons = DropReason::of(Owner::Policy);
+    reasons.map(|reason| lab.dropped(reason)).sum()
+}
+
 /// Asserts that a pod reaches the Service's port that leads to an allowed one, and not the
 /// other, in each family.
 pub(super) fn assert_judged(lab: &Lab) {
-    let dropped = || {
-        let dropped = |tables: &mut Tables| tables.policy.dropped(&mut tables.nft).unwrap();
-        let dropped = lab.0.with(dropped).unwrap();
-        dropped.ingress + dropped.egress
-    };
+    let dropped = || dropped(lab);
     for family in FAMILIES {
         let to = |port| SERVICE.port(family, port);
         for protocol in PROTOCOLS {
@@ -168,11 +170,11 @@ fn refuse(lab: &Lab, word: &str) -> tempfile::TempDir {
 #[test]
 fn a_new_table_whose_rules_are_refused_is_not_there() {
     let lab = Lab::new();
-    let _folder = refuse(&lab, "service_unsettled.drop");
+    let _folder = refuse(&lab, "unsettled.drop");
     let error = lab
         .0
         .with(|tables| tables.serve(&services().0, false).unwrap_err());
-    assert!(error.to_string().contains("service_unsettled"), "{error}");
+    assert!(error.to_string().contains("unsettled"), "{error}");
     let tables = lab.0.node.sh("nft list tables");
     assert!(!tables.contains("tweed-services"), "{tables}");
     assert!(
@@ -225,11 +227,7 @@ fn both_are_kept_over_a_restart_and_each_goes_alone() {
         .with(|tables| tables.services.remove(&mut tables.nft).unwrap());
     assert_eq!(handles("tweed-policy"), kept);
     let direct = |port| NEIGHBOUR.port(Family::V4, port);
-    let dropped = || {
-        let dropped = |tables: &mut Tables| tables.policy.dropped(&mut tables.nft).unwrap();
-        let dropped = lab.0.with(dropped).unwrap();
-        dropped.ingress + dropped.egress
-    };
+    let dropped = || dropped(&lab);
     let before = dropped();
     assert!(!answers(&lab, direct(8081), || dropped() > before));
     assert!(answers(&lab, direct(8080), || false));

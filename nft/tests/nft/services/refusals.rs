@@ -8,6 +8,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
+use tweed_component::drops::DropReason;
 use tweed_planner::services::desired::Target;
 
 use super::lab::{
@@ -36,7 +37,9 @@ fn without_endpoints_the_client_is_told() {
                     BALANCER.port(family, 80),
                     NODE.port(family, 30080),
                 ] {
+                    let before = lab.dropped(DropReason::NoEndpoint);
                     assert_eq!(lab.ask(from, protocol, to), Answer::Refused, "{to}");
+                    assert!(lab.dropped(DropReason::NoEndpoint) > before, "{to}");
                 }
             }
         }
@@ -104,10 +107,10 @@ fn other_ports_of_a_cluster_ip_are_rejected_and_other_cluster_ips_are_dropped() 
             }
             // The node's own datagram that is dropped is refused to its sender.
             for from in [&lab.0.pod, &lab.0.world] {
-                let before = lab.refused().unknown_address;
+                let before = lab.dropped(DropReason::UnknownAddress);
                 let to = OTHER_SERVICE.port(family, 80);
                 assert_eq!(lab.ask(from, protocol, to), Answer::Dropped);
-                assert!(lab.refused().unknown_address > before);
+                assert!(lab.dropped(DropReason::UnknownAddress) > before);
             }
         }
         // Any protocol.

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tweed_core::family::Family;
 use tweed_nft::Table as _;
-use tweed_nft::services::Refused;
 use tweed_planner::services::desired::{AFFINITY_BLOCK, FIRST_AFFINITY, Target};
 
 use super::lab::{FAMILIES, Lab, NEIGHBOUR, POD, SERVICE, Servers};
@@ -84,7 +83,7 @@ fn no_flow_is_lost_while_policy_comes_and_goes() {
         client.join().unwrap()
     });
     assert!(sent > 0);
-    assert_eq!(lab.refused(), Refused::default());
+    assert!(lab.refused().iter().all(|count| *count == 0));
     // The table that counted is the same one.
     assert_eq!(map(), before);
 }

@@ -1,5 +1,6 @@
 //! Who may reach what, and the source that an endpoint sees.
 
+use tweed_component::drops::DropReason;
 use tweed_core::family::Family;
 use tweed_planner::services::desired::{Endpoint, FIRST_LIMIT, Masquerade, Span, Target};
 
@@ -144,9 +145,9 @@ fn traffic_policy_local_keeps_clients_from_outside_and_pods() {
     for family in FAMILIES {
         for protocol in PROTOCOLS {
             for to in [BALANCER.port(family, PORT), NODE.port(family, NODE_PORT)] {
-                let before = lab.refused().no_local_endpoint;
+                let before = lab.dropped(DropReason::NoLocalEndpoint);
                 assert_eq!(lab.ask(&lab.0.world, protocol, to), Answer::Dropped, "{to}");
-                assert!(lab.refused().no_local_endpoint > before);
+                assert!(lab.dropped(DropReason::NoLocalEndpoint) > before);
                 let answer = lab.ask(&lab.0.pod, protocol, to);
                 assert_eq!(answer, seen("remote", POD, family), "{to}");
             }
@@ -215,9 +216,9 @@ fn source_ranges_hold_before_translation() {
                     ("pod", &lab.0.pod),
                     ("node", &lab.0.node),
                 ] {
-                    let before = lab.refused().source_not_allowed;
+                    let before = lab.dropped(DropReason::SourceNotAllowed);
                     let answer = lab.ask(host, protocol, BALANCER.port(family, PORT));
-                    let dropped = lab.refused().source_not_allowed > before;
+                    let dropped = lab.dropped(DropReason::SourceNotAllowed) > before;
                     assert_eq!(matches!(answer, Answer::From(..)), from == passes);
                     assert_eq!(dropped, from != passes, "{from} {passes}");
                     // Another address of the Service has no limit.

@@ -57,6 +57,7 @@ fn without_flags_the_defaults_of_the_design_hold() {
         boot_id_file: "/proc/sys/kernel/random/boot_id".into(),
         nft: "nft".into(),
         once: false,
+        once_limit: ONCE_LIMIT,
         log_format: LogFormat::Text,
         log_level: "info".to_owned(),
     };
@@ -241,6 +242,9 @@ refusals! {
     api_server_beside_nodes: "--nodes a --api-server https://a" => "--api-server", "cannot be used with";
     backend_unknown: "--backend ipip" => "--backend", "cross-subnet";
     log_level_unknown: "--log-level loud=louder" => "--log-level", "not a log filter";
+    log_level_misspelt: "--log-level inof" => "--log-level", "inof is no level";
+    log_level_of_a_target_misspelt: "--log-level tweed=inof" => "--log-level", "not a log filter";
+    log_level_misspelt_beside_others: "--log-level tweed_watch=debug,warm" => "--log-level", "warm is no level";
     log_level_of_commas: "--log-level ,," => "--log-level", "empty";
     two_sources: "--nodes a --kubeconfig b" => "--nodes <FILE>", "cannot be used with";
 }

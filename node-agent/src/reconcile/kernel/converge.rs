@@ -76,7 +76,8 @@ impl Kernel {
         };
         self.observe()?;
         let device = self.ensure_device(desired.vxlan.as_ref())?;
-        outcome.wrote(ObjectKind::Link, device.written);
+        let name = desired.vxlan.as_ref().map_or("", |device| &device.name);
+        outcome.wrote(ObjectKind::Link, device.written, name);
         let device_failed = device.problem.is_some();
         self.observe()?;
 

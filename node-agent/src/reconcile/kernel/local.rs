@@ -30,7 +30,7 @@ impl Kernel {
                     let problem = Problem::new(ProblemKind::WriteRefused, "local route", text);
                     outcome.fail(problem.with_effect(Effect::Warning));
                 }
-                _ => outcome.wrote(ObjectKind::Route, 1),
+                _ => outcome.wrote(ObjectKind::Route, 1, &request.object),
             }
         }
         Ok(outcome)

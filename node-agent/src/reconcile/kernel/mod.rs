@@ -228,7 +228,8 @@ impl Kernel {
         let leads_nowhere = changes.iter().any(|change| change.links().is_empty());
         let of_overlay = leads_nowhere || self.mirror.has_overlay_on(&links);
         let mut following = Vec::new();
-        for (change, mut sequence) in changes.into_iter().zip(sequences) {
+        for (change, sequence) in changes.into_iter().zip(sequences) {
+            let object = sequence.first.first().map_or("", |one| &one.object);
             let answered = sequence.first.iter().zip(answers.by_ref());
             let of_leaving = matches!(change, Change::RemoveLeavingLinks { .. });
             match answer_of(answered, of_leaving) {
@@ -257,12 +258,8 @@ impl Kernel {
                 }
                 Answer::Absent | Answer::Done => self.mirror.apply(&change),
             }
-            let name = match sequence.first.first_mut() {
-                Some(request) => mem::take(&mut request.object),
-                None => String::new(),
-            };
             following.extend(sequence.then);
-            outcome.wrote_to(change.kind(), name, 1);
+            outcome.wrote(change.kind(), 1, object);
         }
         if of_overlay || self.mirror.has_overlay_on(&links) {
             self.version.bump();

@@ -37,7 +37,6 @@ fn reconciler(marker: PolicyMarker) -> PolicyReconciler {
         judges_later: false,
         complete: false,
         held_since: BTreeMap::new(),
-        dropped: Dropped::default(),
         own: BTreeSet::new(),
         cidrs: BTreeSet::new(),
     }
@@ -472,27 +471,4 @@ fn a_node_waits_until_its_first_policies_have_their_lists() {
     }
     let (_, reported, found) = plan(&mut index);
     assert_eq!((reported, found), (true, Vec::new()));
-}
-
-/// The table counts from zero when it was made anew.
-#[test]
-fn dropped_packets_are_counted_on_when_the_table_begins_anew() {
-    let run_dir = tempfile::tempdir().unwrap();
-    let mut policies = reconciler(PolicyMarker::new(run_dir.path()));
-    let (registry, metrics) = Metrics::register();
-    policies.metrics = metrics;
-    for [ingress, egress, isolated] in [[5, 1, 0], [7, 1, 2], [3, 0, 2]] {
-        policies.count_dropped(Dropped {
-            ingress,
-            egress,
-            isolated,
-        });
-    }
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-    for (direction, count) in [("ingress", 10), ("egress", 1), ("isolated", 2)] {
-        let line =
-            format!("tweed_policy_dropped_packets_total{{direction=\"{direction}\"}} {count}\n");
-        assert!(text.contains(&line), "{text}");
-    }
 }

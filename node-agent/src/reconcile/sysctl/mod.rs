@@ -169,8 +169,7 @@ impl Sysctls {
         }
         for sysctl in desired {
             match self.write_one(sysctl, found.as_deref_mut()) {
-                Ok(true) => outcome.wrote_to(ObjectKind::Sysctl, sysctl.path.clone(), 1),
-                Ok(false) => {}
+                Ok(written) => outcome.wrote(ObjectKind::Sysctl, written.into(), &sysctl.path),
                 // Its link is gone by now, or the module is not loaded yet.
                 Err(error) if !sysctl.is_switch() && error.kind() == io::ErrorKind::NotFound => {}
                 // Each pass reads it again, and nothing else is worse for it: that would be

@@ -3,10 +3,12 @@
 use std::time::{Duration, Instant};
 use std::{fmt::Write as _, io, net::SocketAddr, sync::Arc};
 
+use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Router, extract::State, routing::get};
+use axum::{Router, routing::get};
 use prometheus_client::registry::Registry;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 
@@ -123,13 +125,24 @@ async fn healthz(State(sources): State<Arc<Sources>>) -> (StatusCode, String) {
     }
 }
 
-/// A line on readiness, then a line for each problem.
-async fn readyz(State(sources): State<Arc<Sources>>) -> (StatusCode, String) {
+/// A line on readiness, then a line for each problem; with `?format=json` the same for
+/// programs.
+async fn readyz(State(sources): State<Arc<Sources>>, RawQuery(query): RawQuery) -> Response {
     let status = sources.board.status(Instant::now());
     let (code, word) = match status.ready() {
         true => (StatusCode::OK, "ready"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
     };
+    if query.is_some_and(|query| query.split('&').any(|one| one == "format=json")) {
+        let body = json!({
+            "ready": status.ready(),
+            "unchangedForSeconds": status.unchanged_for.as_secs(),
+            "problems": status.problems,
+            "notes": status.notes,
+        });
+        let content_type = [(header::CONTENT_TYPE, "application/json")];
+        return (code, content_type, format!("{body}\n")).into_response();
+    }
     let mut body = format!("{word} for {} s\n", status.unchanged_for.as_secs());
     for problem in &status.problems {
         let effect = match problem.effect {
@@ -143,7 +156,7 @@ async fn readyz(State(sources): State<Arc<Sources>>) -> (StatusCode, String) {
     for note in &status.notes {
         let _ = writeln!(body, "note: {note}");
     }
-    (code, body)
+    (code, body).into_response()
 }
 
 impl Sources {

@@ -78,9 +78,12 @@ impl ProblemLog {
                 self.due_at = Some(self.due_at.map_or(next, |at| at.min(next)));
             }
         }
+        // What is wrong still, or now, comes last. That the start is over says `ready`, or what
+        // is wrong.
         let over = self.logged.extract_if(.., |_, logged| !logged.exists);
-        lines.extend(over.map(|(_, logged)| Line::Resolved(logged.problem)));
-        lines
+        let over = over.filter(|((kind, _), _)| *kind != ProblemKind::Starting);
+        let resolved = over.map(|(_, logged)| Line::Resolved(logged.problem));
+        resolved.chain(lines).collect()
     }
 }
 
@@ -91,11 +94,10 @@ impl Line {
             Self::Problem(problem) => {
                 let (kind, message) = (problem.kind.word(), &problem.message);
                 let (object, cure) = (&problem.object, &problem.cure);
-                match problem.effect {
-                    Effect::Warning | Effect::NewPods => {
-                        tracing::warn!(kind, object, cure, "{message}");
-                    }
-                    Effect::RunningPods => tracing::error!(kind, object, cure, "{message}"),
+                if problem.effect == Effect::Warning {
+                    tracing::warn!(kind, object, cure, "{message}");
+                } else {
+                    tracing::error!(kind, object, cure, "{message}");
                 }
             }
             Self::Resolved(problem) => tracing::info!(
@@ -153,6 +155,50 @@ mod tests {
         assert_eq!(log.observe(99, &[]), ["resolved: a"]);
         assert_eq!(log.observe(99, &[]), [""; 0]);
         assert_eq!(log.observe(99, &[problem("a")]), ["a"]);
+    }
+
+    /// The level that each line has in the log.
+    fn levels(write: impl FnOnce()) -> String {
+        #[derive(Clone, Default)]
+        struct Kept(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+        impl std::io::Write for Kept {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().unwrap().extend(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).without_time();
+        let subscriber = subscriber.with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(subscriber, write);
+        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        let words = text
+            .lines()
+            .filter_map(|line| line.split_whitespace().next());
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_keeps_pods_from_being_served_is_an_error() {
+        let effects = [Effect::Warning, Effect::NewPods, Effect::RunningPods];
+        let lines = effects.map(|effect| Line::Problem(problem("a").with_effect(effect)));
+        let written = levels(|| lines.iter().for_each(Line::write));
+        assert_eq!(written, "WARN ERROR ERROR");
+    }
+
+    #[test]
+    fn a_failed_start_ends_with_what_is_wrong() {
+        let mut log = Log::new();
+        let starting = Problem::new(ProblemKind::Starting, "tweed-agent", "starting");
+        log.log.observe(std::slice::from_ref(&starting), log.start);
+        assert_eq!(log.observe(1, &[problem("a"), starting]), ["a"]);
+        assert_eq!(log.observe(2, &[problem("a")]), [""; 0]);
+        let other = Problem::new(ProblemKind::RangeFull, "n1", "x");
+        assert_eq!(log.observe(3, &[other]), ["resolved: a", "x"]);
     }
 
     #[test]

@@ -363,7 +363,7 @@ fn only_what_policies_need_is_watched_and_counted() {
     assert_eq!(count(r#"tweed_policed_pods{direction="egress"}"#), 0);
     assert!(count("tweed_policy_elements") > 0);
     eventually(
-        || match count(r#"tweed_policy_dropped_packets_total{direction="ingress"}"#) {
+        || match count(r#"tweed_dropped_packets_total{reason="policy-ingress"}"#) {
             0 => Err("no drop is counted".to_owned()),
             _ => Ok(()),
         },

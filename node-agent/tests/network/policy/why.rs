@@ -45,10 +45,10 @@ fn a_dropped_packet_is_logged_with_its_policy_and_an_allowed_one_never_is() {
         assert!(a.connects(b, 80));
     }
     assert!(!b.connects(a, 80));
-    let by_deny = r#"policy="NetworkPolicy default/deny",direction="ingress""#;
+    let by_deny = r#"policy="NetworkPolicy default/deny",reason="policy-ingress""#;
     eventually_logged(&agent, &[by_deny]);
     assert!(!a.connects(b, 81));
-    let by_both = r#"policy="NetworkPolicy default/*",direction="ingress""#;
+    let by_both = r#"policy="NetworkPolicy default/*",reason="policy-ingress""#;
     eventually_logged(&agent, &[by_both, by_deny]);
     agent.ready();
 }

@@ -67,10 +67,7 @@ impl Scene {
 
 /// How many packets to addresses that no Service has were dropped.
 fn dropped() -> u64 {
-    let text = run(
-        "nft",
-        "list counter inet tweed-services service_unknown_address",
-    );
+    let text = run("nft", "list counter inet tweed-services unknown-address");
     let count = text.split("packets ").nth(1).unwrap();
     count.split(' ').next().unwrap().parse().unwrap()
 }

@@ -177,9 +177,9 @@ fn packet_dropped(
     planner: &PolicyPlanner,
     ends: (&str, &str),
     port: u16,
-    direction: Option<Direction>,
+    reason: DropReason,
 ) -> Dropped {
-    planner.dropped((address(ends.0), address(ends.1)), (TCP, port), direction)
+    planner.dropped((address(ends.0), address(ends.1)), (TCP, port), reason)
 }
 
 #[test]
@@ -286,10 +286,10 @@ fn while_a_policy_waits_no_policy_is_blamed_for_a_dropped_packet() {
     planner.plan();
     planner.apply_network_policies(Event::Apply(only_api()));
     planner.plan();
-    let of_listed = packet_dropped(&planner, (WEB, DB), 5432, Some(Direction::In));
+    let of_listed = packet_dropped(&planner, (WEB, DB), 5432, DropReason::PolicyIngress);
     assert_eq!(of_listed.policy, "NetworkPolicy shop/*", "{of_listed:?}");
     for (source, port) in [(API, 5432), (API, 80)] {
-        let found = packet_dropped(&planner, (source, DB), port, Some(Direction::In));
+        let found = packet_dropped(&planner, (source, DB), port, DropReason::PolicyIngress);
         assert_eq!(found.policy, "unknown", "{found:?}");
         let waits = "NetworkPolicy shop/db waits for the list of the pods of Namespace shop; ";
         assert!(found.rule.starts_with(waits), "{found:?}");
@@ -301,7 +301,7 @@ fn while_a_policy_waits_no_policy_is_blamed_for_a_dropped_packet() {
 fn before_the_first_plan_nothing_is_said_of_policies() {
     let mut planner = PolicyPlanner::new("n1");
     let said = |planner: &PolicyPlanner| {
-        let found = packet_dropped(planner, (API, DB), 5432, Some(Direction::In));
+        let found = packet_dropped(planner, (API, DB), 5432, DropReason::PolicyIngress);
         (found.policy, found.rule)
     };
     let unknown = |rule: &str| ("unknown".to_owned(), rule.to_owned());
@@ -420,15 +420,18 @@ fn a_pod_on_the_hosts_network_is_a_note() {
 #[test]
 fn a_dropped_packet_names_both_pods_and_the_policy() {
     let planner = planner(vec![only_api()]);
-    let found = |direction| packet_dropped(&planner, (WEB, DB), 80, direction);
+    let found = |reason| packet_dropped(&planner, (WEB, DB), 80, reason);
     let expected = Dropped {
         from: "shop/web".to_owned(),
         to: "shop/db".to_owned(),
         policy: "NetworkPolicy shop/db".to_owned(),
         rule: "no rule allows it".to_owned(),
     };
-    assert_eq!(found(Some(Direction::In)), expected);
-    assert_eq!(found(None).policy, "none");
+    assert_eq!(found(DropReason::PolicyIngress), expected);
+    for reason in [DropReason::NotJudged, DropReason::SpoofedSource] {
+        let found = found(reason);
+        assert_eq!((&*found.policy, &*found.rule), ("none", reason.text()));
+    }
     // It is allowed by now: no policy is blamed.
-    assert_eq!(found(Some(Direction::Out)).policy, "unknown");
+    assert_eq!(found(DropReason::PolicyEgress).policy, "unknown");
 }
