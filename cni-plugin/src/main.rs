@@ -7,7 +7,8 @@
 
 #![no_main]
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
+use std::io::Write as _;
 use std::os::fd::{AsFd, IntoRawFd};
 use std::{fs::OpenOptions, io};
 
@@ -18,12 +19,24 @@ use tweed_cni_plugin::datapath::veth::{LinuxKernel, Veth, run_cleanup_if_request
 use tweed_cni_plugin::{Tweed, delegate::Processes};
 use tweed_core::stdin::Stdin;
 
+/// The version, with its commit.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TWEED_COMMIT"), ")");
+
 #[expect(unsafe_code, reason = "the C library calls it by this name")]
 // SAFETY: no other `main` is linked into this program.
 #[unsafe(no_mangle)]
-extern "C" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
+extern "C" fn main(count: c_int, arguments: *const *const c_char) -> c_int {
     if prepare().is_err() {
         return 1;
+    }
+    // No runtime passes arguments.
+    if count == 2 {
+        #[expect(unsafe_code, reason = "std has the arguments only of its own `main`")]
+        // SAFETY: the C library passes so many pointers to texts that end with a zero.
+        let argument = unsafe { CStr::from_ptr(*arguments.add(1)) };
+        if argument == c"--version" {
+            return writeln!(io::stdout(), "tweed {VERSION}").is_err().into();
+        }
     }
     if let Some(exit) = run_cleanup_if_requested() {
         return exit.into();

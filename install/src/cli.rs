@@ -7,6 +7,9 @@ use crate::{
     uninstall::UninstallArgs,
 };
 
+/// The version, with its commit.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TWEED_COMMIT"), ")");
+
 const EXAMPLES: &str = "\
 Every flag can also be given as an environment variable, TWEED_<FLAG>; the
 command line takes precedence.
@@ -27,7 +30,7 @@ failed, or check found an error: it is printed; 2 an invalid flag.";
 
 /// Installs tweed on a node, checks a node, and uninstalls tweed.
 #[derive(Debug, Parser)]
-#[command(name = "tweed-install", version, after_help = EXAMPLES)]
+#[command(name = "tweed-install", version = VERSION, after_help = EXAMPLES)]
 pub struct Cli {
     /// The verb.
     #[command(subcommand)]

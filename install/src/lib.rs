@@ -29,6 +29,9 @@ pub mod until_closed;
 
 use std::{io::Write, process::ExitCode};
 
+use clap::CommandFactory as _;
+use tweed_agent::config::variables;
+
 use cli::{Cli, Verb};
 use error::InstallError;
 use journal::Journal;
@@ -43,7 +46,9 @@ pub fn run(cli: &Cli, out: &mut dyn Write) -> Result<ExitCode, InstallError> {
     match &cli.verb {
         Verb::Plugins(asked) => plugins::run(asked, &mut journal)?,
         Verb::Host(asked) => host::run(asked, &mut journal)?,
-        Verb::Check(asked) => return check::run(asked, out),
+        Verb::Check(asked) => {
+            return check::run(asked, &variables::read_by(&Cli::command()), out);
+        }
         Verb::Uninstall(asked) => uninstall::run(asked, &mut journal)?,
         Verb::RemoveKubeProxy(asked) => kube_proxy::run(asked, &mut journal)?,
         Verb::Pause => pause::until_signal(&mut journal)?,

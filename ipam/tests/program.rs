@@ -55,6 +55,15 @@ mod tests {
             }
             call("DEL", &format!("c{n}"), &config).make().done();
         }
+        let program = std::env::var_os("CARGO_BIN_EXE_tweed-ipam").unwrap();
+        let said = std::process::Command::new(program)
+            .arg("--version")
+            .output();
+        let said = String::from_utf8(said.unwrap().stdout).unwrap();
+        assert!(
+            said.starts_with(concat!("tweed-ipam ", env!("CARGO_PKG_VERSION"), " (")),
+            "{said}"
+        );
         let result = call("VERSION", "", &config(run_dir.path(), "")).make();
         assert_eq!(result.result()["supportedVersions"], json!(VERSIONS));
     }

@@ -10,7 +10,9 @@
 //! Stopping leaves everything in the kernel as it is. If one of the two threads, or
 //! a task of the first, ends by itself, the whole agent ends ([`crate::tasks`]).
 
+use std::future::pending;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
 use tokio::sync::{mpsc, watch};
@@ -126,17 +128,8 @@ pub async fn run(
         &mut tasks, sources, &config, &state, &metrics, wanted, &stop,
     );
 
-    let not_converged = || {
-        let problems = board.status(std::time::Instant::now()).problems;
-        Ok(Ending::NotConverged(problems))
-    };
-    let limit = async {
-        if !config.once {
-            std::future::pending::<()>().await;
-        }
-        tokio::time::sleep(config.once_limit).await;
-    };
-    tokio::pin!(limit);
+    let too_late = too_late(&config);
+    tokio::pin!(too_late);
     let ending = loop {
         tokio::select! {
             // Tasks end too when they are told to stop: that is no error.
@@ -145,7 +138,7 @@ pub async fn run(
             ended = tasks.ended() => break Err(anyhow!(
                 "{ended}: the agent cannot go on without it; please report what the log says before this"
             )),
-            () = &mut limit => break not_converged(),
+            () = &mut too_late => break Ok(not_converged(&board)),
             changed = progress.changed() => if changed.is_err() {
                 break Err(anyhow!(THREAD_ENDED));
             },
@@ -159,10 +152,12 @@ pub async fn run(
             continue;
         }
         if config.once && latest.sources_reported {
-            if board.status(std::time::Instant::now()).ready() {
-                break Ok(Ending::Converged);
-            }
-            break not_converged();
+            let is_ready = board.status(Instant::now()).ready();
+            break Ok(if is_ready {
+                Ending::Converged
+            } else {
+                not_converged(&board)
+            });
         }
     };
     if !matches!(ending, Ok(Ending::Converged)) {
@@ -178,6 +173,18 @@ pub async fn run(
         Ok(Ok(())) => ending,
         _ => Err(anyhow!(THREAD_ENDED)),
     }
+}
+
+/// Ends when `--once` has had its time.
+async fn too_late(config: &Config) {
+    if !config.once {
+        pending::<()>().await;
+    }
+    tokio::time::sleep(config.once_limit).await;
+}
+
+fn not_converged(board: &StatusBoard) -> Ending {
+    Ending::NotConverged(board.status(Instant::now()).problems)
 }
 
 /// Opens the sockets that one agent of a node has: `agent.sock`, on which it is asked, and the

@@ -13,6 +13,7 @@ use tweed_core::problem::Effect;
 use tweed_diagnosis::kernel_version as version;
 use tweed_watch::client::ApiClient;
 
+use crate::VERSION;
 use crate::agent::{self, Ending};
 use crate::config::{Config, Flags, MetricsAuth, SourceConfig, host_name, variables};
 use crate::serve::{http, metrics::Metrics, process_metrics, review::Reviewer};
@@ -76,7 +77,7 @@ async fn run_with(config: Config) -> Result<()> {
     let mut tasks = Tasks::default();
     let stop = stopped_by_signals(&mut tasks).context("cannot listen to signals")?;
     tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
+        version = VERSION,
         node = config.overlay.node_name,
         "started"
     );

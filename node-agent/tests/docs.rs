@@ -21,6 +21,7 @@ use prometheus_client::encoding::text::encode;
 use tweed_agent::config::Flags;
 use tweed_agent::report::{CONDITION_TYPE, REASON_UP};
 use tweed_agent::serve::{metrics::Metrics, process_metrics};
+use tweed_component::drops::DropReason;
 use tweed_core::problem::{ProblemKind, Scope};
 
 fn root() -> PathBuf {
@@ -122,6 +123,15 @@ fn every_metric_is_described() {
             docs.contains(&format!("`{name}")),
             "docs/agent.md lacks {name}"
         );
+    }
+}
+
+#[test]
+fn every_reason_of_a_drop_is_explained() {
+    let docs = read("docs/troubleshooting.md");
+    for reason in DropReason::ALL {
+        let row = format!("| `{reason}` | {} |", reason.text().trim_end_matches('.'));
+        assert!(docs.contains(&row), "no {row}");
     }
 }
 

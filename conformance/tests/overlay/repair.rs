@@ -54,6 +54,19 @@ fn are_repaired(damages: &str) -> Result<(), LabError> {
             panic!("{name}: {}", error.chain());
         }
     }
+    let agent = cluster.entry(1)?.agent.as_ref().unwrap();
+    let log = agent.log();
+    let lines: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("put back what"))
+        .collect();
+    assert!(!lines.is_empty(), "{log}");
+    for line in lines {
+        assert!(
+            line.contains("objects=\"") && !line.contains("objects=\"\""),
+            "{line}"
+        );
+    }
     Ok(())
 }
 

@@ -19,7 +19,7 @@ mod underlay;
 mod variables;
 mod vxlan;
 
-use std::{io::Write, process::ExitCode};
+use std::{collections::BTreeSet, io::Write, process::ExitCode};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -134,20 +134,24 @@ impl Finding {
     }
 }
 
-/// Looks at everything and prints the findings. The exit code is 1 if there is an
-/// error.
+/// Looks at everything and prints the findings; `own` are the variables that this program
+/// reads. The exit code is 1 if there is an error.
 ///
 /// # Errors
 /// The output cannot be written, or the agent's environment file cannot be read, or the agent
 /// does not start with it.
-pub fn run(asked: &CheckArgs, out: &mut dyn Write) -> Result<ExitCode, InstallError> {
-    let findings = find(asked)?;
+pub fn run(
+    asked: &CheckArgs,
+    own: &BTreeSet<String>,
+    out: &mut dyn Write,
+) -> Result<ExitCode, InstallError> {
+    let findings = find(asked, own)?;
     report::print(&findings, asked.output, out)?;
     let wrong = report::worst(&findings) == Level::Error;
     Ok(ExitCode::from(u8::from(wrong)))
 }
 
-fn find(asked: &CheckArgs) -> Result<Vec<Finding>, InstallError> {
+fn find(asked: &CheckArgs, own: &BTreeSet<String>) -> Result<Vec<Finding>, InstallError> {
     let places = asked.places.resolve()?;
     let environment = places.environment.as_deref().unwrap_or_default();
     let agent = asked.agent.resolve(environment).map_err(|why| {
@@ -164,7 +168,7 @@ fn find(asked: &CheckArgs) -> Result<Vec<Finding>, InstallError> {
     });
     let has_direct = overlay.backend != Backend::Vxlan;
     let checks = [
-        ("variable", variables::find(environment)),
+        ("variable", variables::find(environment, own)),
         ("kernel", vec![kernel::version()]),
         (
             "kernel",

@@ -290,6 +290,27 @@ fn what_is_optional_comes_and_goes() {
             .any(|key| key == kind || key.starts_with(&format!("{kind} ")))
     };
     assert!(has(&["--set", "podMonitor.enabled=true"], "PodMonitor"));
+    let rules = "PrometheusRule kube-system/tweed";
+    let dashboard = "ConfigMap kube-system/tweed-dashboard";
+    assert!(!has(&[], rules) && !has(&[], dashboard));
+    let base = "monitoring.runbookBase=https://docs.test/";
+    let args = [
+        "--set",
+        "monitoring.rules=true,monitoring.dashboard=true",
+        "--set",
+        base,
+    ];
+    let rendered = objects(&render(&args).unwrap());
+    let shipped = read("install/monitoring/rules.yaml");
+    let shipped = shipped.replace("https://tweed.example/", "https://docs.test/");
+    assert_eq!(
+        rendered[rules]["spec"]["groups"],
+        documents(&shipped)[0]["groups"]
+    );
+    let shown = rendered[dashboard]["data"]["tweed.json"].as_str().unwrap();
+    let shown: Value = serde_json::from_str(shown).unwrap();
+    let shipped: Value = serde_json::from_str(&read("install/monitoring/dashboard.json")).unwrap();
+    assert_eq!(shown, shipped);
     let reviews = "ClusterRole -/tweed-metrics-auth";
     assert!(!has(&[], reviews));
     assert!(has(&["--set", "agent.metricsAuth=token-review"], reviews));

@@ -13,6 +13,8 @@ use crate::files::{documents, holds, objects, read, tool};
 const PROMTOOL: &str = "bin/promtool";
 const RULES: &str = "install/monitoring/rules.yaml";
 const FOR_THE_OPERATOR: &str = "install/monitoring/prometheusrule.yaml";
+/// With what the addresses of documents begin, in place of which a chart puts its own.
+const RUNBOOK_BASE: &str = "https://tweed.example/";
 const DASHBOARD: &str = "install/monitoring/dashboard.json";
 
 /// The series of the agent's metrics, by the names that queries use.
@@ -133,8 +135,30 @@ fn every_alert_says_what_to_do() {
             guide.contains(&format!("\n### {name}\n")),
             "docs/monitoring.md lacks {name}"
         );
-        let runbook = format!("docs/monitoring.md#{}", name.to_lowercase());
-        assert_eq!(alert["annotations"]["runbook"], runbook, "{name}");
+        let anchor = name.to_lowercase();
+        let runbook = format!("{RUNBOOK_BASE}docs/monitoring.md#{anchor}");
+        assert_eq!(alert["annotations"]["runbook_url"], runbook, "{name}");
+    }
+    let values = &documents(&read("install/chart/values.yaml"))[0];
+    assert_eq!(values["monitoring"]["runbookBase"], RUNBOOK_BASE);
+}
+
+/// Where a query sums, the labels that it names are all that is left.
+#[test]
+fn every_alert_on_a_node_names_it() {
+    for alert in alerts() {
+        let query = alert["expr"].as_str().unwrap();
+        for (_, by) in query
+            .match_indices("by (")
+            .map(|(at, _)| query.split_at(at))
+        {
+            let labels = by.split(')').next().unwrap();
+            assert_eq!(
+                labels.contains("instance"),
+                labels.contains("node"),
+                "{query}"
+            );
+        }
     }
 }
 

@@ -126,3 +126,28 @@ fn the_version_follows_the_rules_and_not_the_elements() {
     };
     assert_ne!(version(&plain), version(&other));
 }
+
+/// What passes is asked no more than without the log.
+#[test]
+fn with_the_log_only_dropped_packets_enter_another_chain() {
+    let ruleset = Ruleset {
+        vxlan: vxlan(),
+        ..Ruleset::default()
+    };
+    let rules = |log| {
+        let text = skeleton(&ruleset, log).script(&Contents::new(), None);
+        let (_, from_pod) = text.split_once("chain from_pod {\n").unwrap();
+        let from_pod = from_pod.split_once('}').unwrap().0.to_owned();
+        (text, from_pod)
+    };
+    let ((_, without), (text, with)) = (rules(false), rules(true));
+    assert_eq!(with.lines().count(), without.lines().count());
+    assert!(
+        with.contains("@nh,96,8 0 goto drop-spoofed-source\n"),
+        "{with}"
+    );
+    let chain = "\tchain drop-spoofed-source {\n\t\tlimit rate 10/second burst 50 packets log \
+                 prefix \"tweed spoofed-source: \" group 116\n\t\tcounter name spoofed-source drop\n";
+    assert!(text.contains(chain), "{text}");
+    assert!(!text.contains("drop-link-local-source"), "{text}");
+}

@@ -25,9 +25,7 @@ use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{Delta, Desired};
 
 use super::sets::{ALLOWED, ENDPOINTS, LIMITS, LOCAL_CIDRS, OPEN_TO_NODE, PARTS, TIMEOUTS};
-use super::{
-    clients, declarations, is_other, known_numbers, leads, rules, skeleton, timeouts,
-};
+use super::{clients, declarations, is_other, known_numbers, leads, rules, skeleton, timeouts};
 use crate::connection::Connection;
 use crate::element::{Change, Data, Element, Elements, ElementsDelta, Key};
 use crate::error::Error;

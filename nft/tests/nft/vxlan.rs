@@ -206,7 +206,11 @@ fn a_pods_packet_that_the_node_sends_on_by_the_hook_output() {
     send(&w.pod, "10.244.1.5:0", "192.0.2.2:8472", packet("forged"));
     send(&w.neighbour, "10.244.1.6:0", "10.244.2.5:7", "honest");
     assert_eq!(server.next().0, "honest");
-    assert_eq!(w.dropped(DropReason::VxlanFromPod), 2, "the packet and its copy");
+    assert_eq!(
+        w.dropped(DropReason::VxlanFromPod),
+        2,
+        "the packet and its copy"
+    );
     // An overlay between pods is let through, this way too.
     let nested = Server::new(&w.remote_pod, "10.244.2.5:8472");
     w.node.sh("nft flush chain ip copies in

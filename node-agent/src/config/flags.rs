@@ -21,6 +21,7 @@ use super::{
     Backend, Family, LogFormat, Masquerade, MasqueradeIpv6, MasqueradeNodes, MetricsAuth, Mtu,
 };
 use super::{choices::choice, choices::switch, parse};
+use crate::VERSION;
 
 const EXAMPLES: &str = "\
 Every flag can also be given as an environment variable; the command line takes
@@ -52,7 +53,7 @@ neighbours and nftables of this node, and writes its CNI config";
 
 /// The flags of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
-#[command(name = "tweed-agent", version, about = ABOUT, after_help = EXAMPLES)]
+#[command(name = "tweed-agent", version = VERSION, about = ABOUT, after_help = EXAMPLES)]
 pub struct Flags {
     /// Name of this machine's Node; if not given, the host name in lower case
     #[arg(long, env = "TWEED_NODE_NAME", value_name = "NAME", value_parser = parse::node_name,

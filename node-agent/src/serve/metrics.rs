@@ -82,8 +82,9 @@ macro_rules! metrics {
                     $($name: $new,)+
                 };
                 let mut registry = Registry::with_prefix("tweed");
-                let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
-                registry.register("build", "The running version", version);
+                let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("TWEED_COMMIT"));
+                let build = Info::new(vec![("version", version), ("commit", commit)]);
+                registry.register("build", "The running version, and its commit", build);
                 $(registry.register(stringify!($name), $help, metrics.$name.clone());)+
                 registry.register_collector(Box::new(Drops));
                 (registry, metrics)

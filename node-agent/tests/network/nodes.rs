@@ -245,7 +245,7 @@ impl<K: Kind> Source<K> for Silent {
 
 #[test]
 fn once_ends_with_what_it_waits_for_where_it_cannot_converge() {
-    match Node::new().once_within(Duration::from_secs(1), Silent) {
+    match Node::new().once_within(Duration::from_secs(5), Silent) {
         Ending::NotConverged(problems) => {
             let kinds: Vec<_> = problems.iter().map(|problem| problem.kind).collect();
             assert!(kinds.contains(&ProblemKind::NodesNotListed), "{kinds:?}");

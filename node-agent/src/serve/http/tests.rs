@@ -111,6 +111,39 @@ fn what_is_no_problem_is_a_note() {
     });
 }
 
+#[test]
+fn a_program_gets_readyz_as_json() {
+    with_server(|server| async move {
+        let problem = Problem::new(ProblemKind::NoPodCidr, "n1", "it has none").with_cure("wait");
+        let problems = vec![problem];
+        server
+            .board
+            .report(Reporter::Pass, problems, Instant::now());
+        let note = vec!["a note".to_owned()];
+        server.board.set_notes(Reporter::Pass, note);
+        let answer = get(server.health_addr, "/readyz?format=json").await;
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("content-type: application/json"), "{head}");
+        let document: serde_json::Value = serde_json::from_str(body).unwrap();
+        let expected = serde_json::json!({
+            "ready": false,
+            "unchangedForSeconds": document["unchangedForSeconds"],
+            "problems": [{
+                "kind": "no-pod-cidr",
+                "object": "n1",
+                "effect": "new-pods",
+                "message": "it has none",
+                "cure": "wait",
+            }],
+            "notes": ["a note"],
+        });
+        assert_eq!(document, expected);
+        let text = get(server.health_addr, "/readyz?format=text").await;
+        assert!(text.contains("\r\n\r\nnot ready for "), "{text}");
+    });
+}
+
 /// Without a kubelet nobody asks for /healthz.
 #[test]
 fn a_loop_that_has_stopped_is_a_problem_until_it_runs_again() {
@@ -222,6 +255,8 @@ fn metrics_show_what_was_counted() {
             concat!(
                 "tweed_build_info{version=\"",
                 env!("CARGO_PKG_VERSION"),
+                "\",commit=\"",
+                env!("TWEED_COMMIT"),
                 "\"} 1"
             ),
             "tweed_ready 0",
