@@ -9,6 +9,7 @@ use crate::verbs::bundle::Bundle;
 use crate::verbs::doctor::Doctor;
 use crate::verbs::graph::Graph;
 use crate::verbs::papers::{Completion, Man};
+use crate::verbs::peers::Peers;
 use crate::verbs::status::Status;
 use crate::verbs::version::Version;
 use crate::verbs::where_to::WhereTo;
@@ -46,6 +47,8 @@ pub enum Command {
     Where(WhereTo),
     /// Who has which address, and what is free, reserved or leaked
     Addresses(Addresses),
+    /// Whether the nodes reach each other, as they find by asking
+    Peers(Peers),
     /// A script by which a shell completes what is typed
     Completion(Completion),
     /// The manual pages

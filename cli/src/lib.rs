@@ -59,6 +59,7 @@ pub fn run(cli: &Cli, page: &mut Page<'_>) -> Result<Exit> {
         Command::Why(verb) => ask(verb, common, page),
         Command::Where(verb) => ask(verb, common, page),
         Command::Addresses(verb) => ask(verb, common, page),
+        Command::Peers(verb) => ask(verb, common, page),
         Command::Version(verb) => {
             if page.format != Format::Json {
                 page.line(&format!("tweedctl {VERSION}"))?;

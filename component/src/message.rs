@@ -6,6 +6,7 @@ use tweed_core::agent_socket::message::{Judge, MAX_ANSWER, MAX_REQUEST, Message}
 use tweed_core::problem::{Effect, Problem};
 
 use crate::explain::{Explained, Question, Step};
+use crate::peers::PeerStatus;
 
 /// All that an agent can be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +23,8 @@ pub enum Request {
     Status {},
     /// Its metrics.
     Metrics {},
+    /// Are the other nodes reached?
+    Peers {},
 }
 
 /// What an agent answers to people.
@@ -39,6 +42,8 @@ pub enum Answer {
     Status(AgentStatus),
     /// To [`Request::Metrics`]: in the text format of Prometheus.
     Metrics(String),
+    /// To [`Request::Peers`]: a row for each way to another node.
+    Peers(Vec<PeerStatus>),
     /// The question cannot be answered.
     Error {
         /// Why.
@@ -121,7 +126,8 @@ impl Message for Request {
 }
 
 impl Message for Answer {
-    const MAX_LENGTH: usize = MAX_ANSWER;
+    /// Of [`Answer::Peers`] ten thousand have room.
+    const MAX_LENGTH: usize = 16 * MAX_ANSWER;
 
     fn is_of_every_version(&self) -> bool {
         matches!(self, Self::Error { .. })

@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod graph;
 mod nodes;
 pub mod papers;
+pub mod peers;
 pub mod places;
 pub mod served;
 pub mod status;

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::Duration;
 
-use tweed_lab::{Cluster, LabError, Programs, wait_until};
+use tweed_lab::{AgentOptions, Cluster, LabError, Programs, wait_until};
 
 use crate::policy::{DENY_ALL, policy};
 
@@ -38,8 +38,9 @@ fn eventually(cluster: &Cluster, node: u8, arguments: &[&str], code: i32, words:
 }
 
 #[test]
-fn each_node_says_what_it_decides_and_who_has_which_address() -> Result<(), LabError> {
-    let mut cluster = Cluster::start(2)?;
+fn each_node_says_what_it_decides_whom_it_reaches_and_what_it_dropped() -> Result<(), LabError> {
+    let probing = |options: AgentOptions| options.env("TWEED_PROBE_PEERS", "on");
+    let mut cluster = Cluster::start_with(2, probing)?;
     let client = cluster.labelled_pod(1, "shop/client", "app=client")?;
     let server = cluster.labelled_pod(2, "shop/server", "app=server")?;
     let address = server.address().to_string();
@@ -84,6 +85,15 @@ fn each_node_says_what_it_decides_and_who_has_which_address() -> Result<(), LabE
         &["ingress of the destination is DENIED", other, "node1"],
     );
     assert!(!ping().unwrap().status.success());
+    eventually(&cluster, 1, &["peers"], 0, &["node2", "answers", "vxlan"]);
+    let asked = ["version", "-o", "json"];
+    eventually(
+        &cluster,
+        1,
+        &asked,
+        0,
+        &["\"versions\"", "\"agent\": \"0.1.0 ("],
+    );
 
     // The address that `ip` sees in the pod, by the pod's name, and free ones.
     let (code, text) = ask(&cluster, 2, &["addresses"]);

@@ -92,7 +92,7 @@ impl Connection {
     /// [`ClientError`].
     pub fn answer<A: Message>(mut self, deadline: Instant) -> Result<A, ClientError> {
         let mut received = Vec::new();
-        let mut piece = [0; 1024];
+        let mut piece = [0; 16 * 1024];
         loop {
             match self.stream.read(&mut piece) {
                 Ok(0) => return Err(ClientError::Answer(MessageError::Cut)),

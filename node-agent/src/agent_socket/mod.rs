@@ -49,6 +49,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The answer to a question about policies that are switched off.
 const POLICY_OFF: &str = "policies are not enforced on this node: --policy off";
+/// The same about probes.
+const PROBES_OFF: &str = "other nodes are not asked whether they are reached: --probe-peers off";
 /// The same about Services.
 const SERVICES_OFF: &str = "Services are not served by this agent: --services off. Ask whoever \
     serves them, such as kube-proxy, or set --services on and take kube-proxy away";
@@ -200,6 +202,7 @@ async fn answer(request: Request, state: &Arc<State>, questions: &Questions) -> 
         Request::Judge(judge) => line(&judged(judge, state).await),
         Request::Explain(question) => line(&ask(state, questions, question).await),
         Request::Version {} => line(&Answer::Version(VERSION.to_owned())),
+        Request::Peers {} => line(&peers(state)),
         Request::Status {} => line(&Answer::Status(status(&questions.served))),
         Request::Metrics {} => line(&match questions.served.metrics_text() {
             Ok(text) => Answer::Metrics(text),
@@ -243,6 +246,12 @@ async fn ask(state: &Arc<State>, questions: &Questions, question: Question) -> A
         }
     });
     explained.await.unwrap_or_else(failed)
+}
+
+/// What other nodes answer to probes.
+fn peers(state: &State) -> Answer {
+    let peers = state.peers().map(Answer::Peers);
+    peers.unwrap_or_else(|| failed(PROBES_OFF))
 }
 
 fn failed(message: impl ToString) -> Answer {
