@@ -7,6 +7,7 @@ use crate::target::Common;
 use crate::verbs::addresses::Addresses;
 use crate::verbs::bundle::Bundle;
 use crate::verbs::doctor::Doctor;
+use crate::verbs::drops::Drops;
 use crate::verbs::graph::Graph;
 use crate::verbs::papers::{Completion, Man};
 use crate::verbs::peers::Peers;
@@ -49,6 +50,8 @@ pub enum Command {
     Addresses(Addresses),
     /// Whether the nodes reach each other, as they find by asking
     Peers(Peers),
+    /// What tweed's rules have dropped, by reason
+    Drops(Drops),
     /// A script by which a shell completes what is typed
     Completion(Completion),
     /// The manual pages

@@ -20,6 +20,8 @@ pub mod target;
 pub mod verb;
 pub mod verbs;
 
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 use clap::CommandFactory as _;
 
@@ -60,6 +62,14 @@ pub fn run(cli: &Cli, page: &mut Page<'_>) -> Result<Exit> {
         Command::Where(verb) => ask(verb, common, page),
         Command::Addresses(verb) => ask(verb, common, page),
         Command::Peers(verb) => ask(verb, common, page),
+        Command::Drops(verb) => loop {
+            let exit = ask(verb, common, page)?;
+            if !verb.follow {
+                break Ok(exit);
+            }
+            page.flush()?;
+            std::thread::sleep(Duration::from_secs(1));
+        },
         Command::Version(verb) => {
             if page.format != Format::Json {
                 page.line(&format!("tweedctl {VERSION}"))?;

@@ -125,6 +125,14 @@ impl<'a> Page<'a> {
         writeln!(self.out)
     }
 
+    /// Has what was printed seen now.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
     /// Prints a text as it is, such as a script.
     ///
     /// # Errors

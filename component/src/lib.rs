@@ -12,6 +12,7 @@
 //! - [`progress`] is the only answer to "does the kernel hold the plan?".
 //! - [`explain`] is what people ask, and what every component answers; [`message`] is how
 //!   that is written on the agent's socket.
+//! - [`drops`] says why rules drop packets.
 //! - [`peers`] is what a node knows of the others by asking them.
 //! - [`drops`] says why rules drop packets.
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use tweed_core::agent_socket::message::{Judge, MAX_ANSWER, MAX_REQUEST, Message};
 use tweed_core::problem::{Effect, Problem};
 
+use crate::drops::Dropped;
 use crate::explain::{Explained, Question, Step};
 use crate::peers::PeerStatus;
 
@@ -25,6 +26,8 @@ pub enum Request {
     Metrics {},
     /// Are the other nodes reached?
     Peers {},
+    /// What was dropped?
+    Drops {},
 }
 
 /// What an agent answers to people.
@@ -44,6 +47,8 @@ pub enum Answer {
     Metrics(String),
     /// To [`Request::Peers`]: a row for each way to another node.
     Peers(Vec<PeerStatus>),
+    /// To [`Request::Drops`]: one for each reason that the tables count.
+    Drops(Vec<Dropped>),
     /// The question cannot be answered.
     Error {
         /// Why.

@@ -3,6 +3,7 @@
 pub mod addresses;
 pub mod bundle;
 pub mod doctor;
+pub mod drops;
 pub mod graph;
 mod nodes;
 pub mod papers;

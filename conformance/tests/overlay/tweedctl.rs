@@ -85,6 +85,7 @@ fn each_node_says_what_it_decides_whom_it_reaches_and_what_it_dropped() -> Resul
         &["ingress of the destination is DENIED", other, "node1"],
     );
     assert!(!ping().unwrap().status.success());
+    eventually(&cluster, 1, &["drops"], 0, &["policy-egress"]);
     eventually(&cluster, 1, &["peers"], 0, &["node2", "answers", "vxlan"]);
     let asked = ["version", "-o", "json"];
     eventually(

@@ -203,6 +203,7 @@ async fn answer(request: Request, state: &Arc<State>, questions: &Questions) -> 
         Request::Explain(question) => line(&ask(state, questions, question).await),
         Request::Version {} => line(&Answer::Version(VERSION.to_owned())),
         Request::Peers {} => line(&peers(state)),
+        Request::Drops {} => line(&drops(state).await),
         Request::Status {} => line(&Answer::Status(status(&questions.served))),
         Request::Metrics {} => line(&match questions.served.metrics_text() {
             Ok(text) => Answer::Metrics(text),
@@ -252,6 +253,12 @@ async fn ask(state: &Arc<State>, questions: &Questions, question: Question) -> A
 fn peers(state: &State) -> Answer {
     let peers = state.peers().map(Answer::Peers);
     peers.unwrap_or_else(|| failed(PROBES_OFF))
+}
+
+/// What the tables have counted: the kernel is asked, in a thread that may wait.
+async fn drops(state: &Arc<State>) -> Answer {
+    let dropped = state.in_thread(|_| tweed_nft::dropped()).await;
+    dropped.map_or_else(failed, Answer::Drops)
 }
 
 fn failed(message: impl ToString) -> Answer {
