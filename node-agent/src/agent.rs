@@ -78,8 +78,8 @@ pub async fn run(
         Some(kept) => kept.load().await,
         None => Vec::new(),
     };
-    let state = State::new(&config, nodes).context("cannot open an event file descriptor")?;
-    let state = Arc::new(state);
+    let state = State::new(&config, nodes).map(Arc::new);
+    let state = state.context("cannot open an event file descriptor")?;
     let earlier = EarlierRun {
         boot_id: boot_id.to_owned(),
         pod_mtu: publisher.last().mtu,
@@ -128,8 +128,7 @@ pub async fn run(
         &mut tasks, sources, &config, &state, &metrics, wanted, &stop,
     );
 
-    let too_late = too_late(&config);
-    tokio::pin!(too_late);
+    let mut too_late = std::pin::pin!(too_late(&config));
     let ending = loop {
         tokio::select! {
             // Tasks end too when they are told to stop: that is no error.
@@ -153,11 +152,8 @@ pub async fn run(
         }
         if config.once && latest.sources_reported {
             let is_ready = board.status(Instant::now()).ready();
-            break Ok(if is_ready {
-                Ending::Converged
-            } else {
-                not_converged(&board)
-            });
+            let converged = is_ready.then_some(Ending::Converged);
+            break Ok(converged.unwrap_or_else(|| not_converged(&board)));
         }
     };
     if !matches!(ending, Ok(Ending::Converged)) {

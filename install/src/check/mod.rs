@@ -122,7 +122,11 @@ impl Finding {
         let level = Level::of(&outcome);
         let (kind, message, cure) = match outcome {
             Ok(message) => (None, message, None),
-            Err(problem) => (Some(problem.kind), for_root(problem.message), Some(problem.cure)),
+            Err(problem) => (
+                Some(problem.kind),
+                for_root(problem.message),
+                Some(problem.cure),
+            ),
         };
         Self {
             check,

@@ -19,7 +19,6 @@
 //! socket fails, all of the mirror that is compared is stale.
 
 use std::collections::BTreeSet;
-use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::{mac::Mac, version::Version};
