@@ -7,14 +7,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use serde::Deserialize;
-use serde_json::Value;
 
 use crate::agents::Agents;
-use crate::answered::Answered;
+use crate::answered::Unanswered;
 use crate::exit::Exit;
 use crate::output::Page;
-use crate::verb::{ask, parse};
+use crate::verb::ask;
+use crate::verbs::peers::Peers;
 use crate::verbs::status::{self, Status};
 
 const EXAMPLES: &str = "\
@@ -23,9 +22,6 @@ Examples:
     tweedctl graph --file network.svg
 
 Red nodes and lines have something wrong: a line at both ends says which of the two finds it.";
-
-/// What asks an agent for the nodes that it probes, and the key of its answer.
-const PEERS: &str = "peers";
 
 /// The arguments of `graph`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -36,21 +32,6 @@ pub struct Graph {
     file: Option<PathBuf>,
 }
 
-/// What a node knows of a way to another one.
-#[derive(Debug, Clone, Deserialize)]
-struct Peer {
-    /// The other Node.
-    node: String,
-    /// How it is: `answers`.
-    state: String,
-    /// The last time from a probe to its answer, in microseconds.
-    #[serde(default)]
-    round_trip_us: Option<u64>,
-    /// How many probes in a row had no answer.
-    #[serde(default)]
-    missed: u32,
-}
-
 impl Graph {
     /// Draws a cluster.
     ///
@@ -58,14 +39,7 @@ impl Graph {
     /// It cannot be asked, or the drawing cannot be written.
     pub fn in_cluster(&self, agents: &dyn Agents, page: &mut Page<'_>) -> Result<Exit> {
         let reports = ask(&Status::default(), agents, None)?;
-        let peers: Vec<Answered<Vec<Peer>>> = agents
-            .ask(None, &[PEERS.to_owned()])?
-            .into_iter()
-            .map(|(node, printed)| {
-                let read = printed.and_then(|printed| parse(PEERS, &printed));
-                (node, read.map(peers))
-            })
-            .collect();
+        let peers = ask(&Peers {}, agents, None)?;
         let svg = picture::draw(&reports, &peers);
         match &self.file {
             Some(path) => {
@@ -83,22 +57,8 @@ impl Graph {
     }
 }
 
-/// The rows of an answer: as they are, or under a key.
-fn peers(report: Value) -> Vec<Peer> {
-    let rows = match report {
-        Value::Array(rows) => rows,
-        Value::Object(mut object) => match object.remove(PEERS) {
-            Some(Value::Array(rows)) => rows,
-            _ => Vec::new(),
-        },
-        _ => Vec::new(),
-    };
-    let read = |row| serde_json::from_value(row).ok();
-    rows.into_iter().filter_map(read).collect()
-}
-
 /// How bad a node is, and what is written below its name.
-fn words(report: &Result<status::Report, crate::answered::Unanswered>) -> (&'static str, String) {
+fn words(report: &Result<status::Report, Unanswered>) -> (&'static str, String) {
     match report {
         Err(_) => ("bad", "no answer".to_owned()),
         Ok(report) if !report.ready => ("bad", "not ready".to_owned()),

@@ -10,6 +10,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use tweed_component::message::{AgentStatus, Answer, Drift, Found, RangeUse, Request};
+use tweed_component::peers::PeerState;
 use tweed_core::agent_state::{AGENT_STATE_FILE, LastState, Readiness};
 use tweed_core::problem::Effect;
 use tweed_core::{limits, regular_file};
@@ -65,6 +66,8 @@ pub struct Report {
     pub pod_cidrs: Vec<String>,
     /// How full they are.
     pub ranges: Vec<RangeUse>,
+    /// The ways to other nodes; none if the agent does not probe them.
+    pub peers: Option<Reached>,
     /// What is wrong, the worst first.
     pub problems: Vec<Found>,
     /// How many more problems there are.
@@ -75,6 +78,31 @@ pub struct Report {
     pub drift: Vec<Drift>,
     /// The node's time, in milliseconds since 1970.
     pub time_ms: u64,
+}
+
+/// Ways to other nodes, without those to Nodes that are not Ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reached {
+    /// Those that answer.
+    pub answer: usize,
+    /// All.
+    pub all: usize,
+}
+
+/// How many of the ways to other nodes answer.
+fn reached(node: &Node) -> Option<Reached> {
+    let Ok(Answer::Peers(peers)) = node.ask(&Request::Peers {}) else {
+        return None;
+    };
+    let states = || peers.iter().map(|peer| peer.state);
+    Some(Reached {
+        answer: states()
+            .filter(|state| *state == PeerState::Answers)
+            .count(),
+        all: states()
+            .filter(|state| *state != PeerState::NotReady)
+            .count(),
+    })
 }
 
 /// What the agent has published in `agent.json`.
@@ -161,7 +189,11 @@ impl Report {
                 .collect(),
             ..AgentStatus::default()
         });
-        Ok(Self::new(published, status, agent))
+        let peers = agent.as_ref().and_then(|_| reached(node));
+        Ok(Self {
+            peers,
+            ..Self::new(published, status, agent)
+        })
     }
 
     fn new(published: Published, status: AgentStatus, agent: Option<String>) -> Self {
@@ -179,6 +211,7 @@ impl Report {
                 .map(ToString::to_string)
                 .collect(),
             ranges: status.ranges,
+            peers: None,
             problems: status.problems,
             more_problems: status.more_problems,
             notes: status.notes,

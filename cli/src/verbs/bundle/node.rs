@@ -32,6 +32,13 @@ pub(super) fn collect(node: &Node) -> Report {
     let status = status::Report::of(node).map_err(|why| why.to_string());
     let json = |report| serde_json::to_string_pretty(&report).map_err(|error| error.to_string());
     add("status.json", status.and_then(json));
+    let peers = match node.ask(&Request::Peers {}) {
+        Ok(Answer::Peers(peers)) => lines(&peers),
+        Ok(_) => format!("{}\n", unexpected()),
+        // Without probes nothing is missing.
+        Err(why) => format!("{why}\n"),
+    };
+    add("peers.txt", Ok(peers));
     let metrics = node.ask(&Request::Metrics {});
     let metrics = metrics.and_then(|answer| match answer {
         Answer::Metrics(text) => Ok(text),

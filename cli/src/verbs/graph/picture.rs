@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
+use tweed_component::peers::{PeerState, PeerStatus};
 use tweed_drawing::{Drawing, Point};
 
-use super::{Peer, words};
+use super::words;
 use crate::answered::Answered;
+use crate::verbs::peers;
 use crate::verbs::status::Report;
 
 const STYLE: &str = "\
@@ -30,7 +32,7 @@ const MOST_WITH_TEXTS: usize = 12;
 const MOST_WITH_LINES: usize = 60;
 
 /// The document.
-pub(super) fn draw(reports: &[Answered<Report>], peers: &[Answered<Vec<Peer>>]) -> String {
+pub(super) fn draw(reports: &[Answered<Report>], peers: &[Answered<peers::Report>]) -> String {
     let count = reports.len();
     // Boxes side by side are the circumference.
     let radius = LEAST_RADIUS.max(count * (BOX.0 + MARGIN) / 6);
@@ -48,7 +50,9 @@ pub(super) fn draw(reports: &[Answered<Report>], peers: &[Answered<Vec<Peer>>]) 
         if broken.is_none() && count > MOST_WITH_LINES {
             continue;
         }
-        let is_known = ways.iter().all(|(_, peer)| peer.state == "answers");
+        let is_known = ways
+            .iter()
+            .all(|(_, peer)| peer.state == PeerState::Answers);
         let class = match broken {
             Some(_) => "broken",
             None if is_known => "way",
@@ -97,10 +101,10 @@ fn on_circle(number: usize, count: usize, radius: usize, size: usize) -> Point {
 }
 
 /// What each pair of nodes knows of its way: who, and what.
-fn ways(peers: &[Answered<Vec<Peer>>]) -> BTreeMap<(&str, &str), Vec<(&str, &Peer)>> {
-    let mut ways: BTreeMap<(&str, &str), Vec<(&str, &Peer)>> = BTreeMap::new();
+fn ways(peers: &[Answered<peers::Report>]) -> BTreeMap<(&str, &str), Vec<(&str, &PeerStatus)>> {
+    let mut ways: BTreeMap<(&str, &str), Vec<(&str, &PeerStatus)>> = BTreeMap::new();
     for (node, peers) in peers {
-        for peer in peers.iter().flatten() {
+        for peer in peers.iter().flat_map(|report| &report.peers) {
             let (one, other) = (node.as_str(), peer.node.as_str());
             let pair = (one.min(other), one.max(other));
             ways.entry(pair).or_default().push((one, peer));
@@ -109,20 +113,21 @@ fn ways(peers: &[Answered<Vec<Peer>>]) -> BTreeMap<(&str, &str), Vec<(&str, &Pee
     ways
 }
 
-fn is_broken(peer: &Peer) -> bool {
-    !matches!(peer.state.as_str(), "answers" | "unknown")
+fn is_broken(peer: &PeerStatus) -> bool {
+    use PeerState::{Mtu, OneWay, Silent, Unreachable};
+    matches!(peer.state, Mtu | OneWay | Silent | Unreachable)
 }
 
 /// What is wrong with a way.
-fn loss(peer: &Peer) -> String {
+fn loss(peer: &PeerStatus) -> String {
     match peer.missed {
-        0 => peer.state.clone(),
-        missed => format!("{}, {missed} probes lost", peer.state),
+        0 => peer.state.word().to_owned(),
+        missed => format!("{}, {missed} probes lost", peer.state.word()),
     }
 }
 
 /// The longest round trip of a way, as both ends have measured it.
-fn round_trip(ways: &[(&str, &Peer)]) -> Option<String> {
+fn round_trip(ways: &[(&str, &PeerStatus)]) -> Option<String> {
     let longest = ways
         .iter()
         .filter_map(|(_, peer)| peer.round_trip_us)

@@ -1,22 +1,25 @@
 //! What is drawn of a cluster in which one way is broken, and one node does not answer.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::answered::Unanswered;
+use crate::answered::Answered;
 use crate::output::Format;
 
 struct Three;
 
 impl Agents for Three {
     fn ask(&self, _: Option<&[String]>, arguments: &[String]) -> Result<Vec<Answered<Vec<u8>>>> {
-        let way = |node: &str, state: &str, round_trip: Option<u64>, missed: u32| json!({ "node": node, "state": state, "round_trip_us": round_trip, "missed": missed });
+        let way = |node: &str, state: &str, round_trip: Option<u64>, missed: u32| {
+            json!({
+                "node": node, "address": "10.244.2.0", "underlay": "192.0.2.12", "way": "vxlan",
+                "state": state, "mtu": null, "round_trip_us": round_trip,
+                "answered_ms_ago": null, "missed": missed,
+            })
+        };
         let (a, b) = match arguments[0].as_str() {
             "peers" => (
-                json!([
-                    way("b<", "answers", Some(1234), 0),
-                    way("c", "silent", None, 7)
-                ]),
+                json!({ "peers": [way("b<", "answers", Some(1234), 0), way("c", "silent", None, 7)] }),
                 json!({ "peers": [way("a", "answers", Some(900), 0)] }),
             ),
             _ => (

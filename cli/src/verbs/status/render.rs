@@ -16,7 +16,15 @@ const NONE: &str = "-";
 /// Prints the nodes and their problems.
 pub(super) fn render(answers: &[Answered<Report>], page: &mut Page<'_>) -> io::Result<()> {
     let is_wide = page.format == Format::Wide;
-    let mut header = vec!["NODE", "READY", "AGENT", "ADDRESSES", "MTU", "PROBLEMS"];
+    let mut header = vec![
+        "NODE",
+        "READY",
+        "AGENT",
+        "ADDRESSES",
+        "MTU",
+        "PEERS",
+        "PROBLEMS",
+    ];
     if is_wide {
         header.push("POD CIDRS");
     }
@@ -62,7 +70,7 @@ fn badness(report: Option<&Report>) -> u8 {
 
 fn row(node: &str, report: Option<&Report>, is_wide: bool) -> Vec<String> {
     let Some(report) = report else {
-        let unknown = [node, "unknown", NONE, NONE, NONE, "no answer"];
+        let unknown = [node, "unknown", NONE, NONE, NONE, NONE, "no answer"];
         return unknown.map(ToOwned::to_owned).to_vec();
     };
     let count = report.problems.len() + report.more_problems;
@@ -73,6 +81,9 @@ fn row(node: &str, report: Option<&Report>, is_wide: bool) -> Vec<String> {
         report.agent.clone().unwrap_or_else(|| "silent".to_owned()),
         addresses(&report.ranges),
         report.mtu.map_or(NONE.to_owned(), |mtu| mtu.to_string()),
+        (report.peers).map_or(NONE.to_owned(), |peers| {
+            format!("{}/{}", peers.answer, peers.all)
+        }),
         if count == 0 {
             NONE.to_owned()
         } else {

@@ -33,6 +33,7 @@ fn report(node: &str, problems: Vec<Found>) -> Answered<Report> {
                 free: u64::MAX,
             },
         ],
+        peers: Some(Reached { answer: 2, all: 3 }),
         problems,
         more_problems: 0,
         notes: Vec::new(),
@@ -61,11 +62,11 @@ fn what_is_wrong_comes_first_and_each_problem_once() {
         gone,
     ];
     let expected = "\
-NODE  READY    AGENT        ADDRESSES  MTU   PROBLEMS
-gone  unknown  -            -          -     no answer
-b     NO       0.1.0 (abc)  3/253,3    1450  1
-c     NO       0.1.0 (abc)  3/253,3    1450  2
-a     yes      0.1.0 (abc)  3/253,3    1450  -
+NODE  READY    AGENT        ADDRESSES  MTU   PEERS  PROBLEMS
+gone  unknown  -            -          -     -      no answer
+b     NO       0.1.0 (abc)  3/253,3    1450  2/3    1
+c     NO       0.1.0 (abc)  3/253,3    1450  2/3    2
+a     yes      0.1.0 (abc)  3/253,3    1450  2/3    -
 
 no answer: its agent is down
   on gone
