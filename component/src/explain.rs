@@ -97,7 +97,7 @@ impl Explained {
         let elsewhere = self.flows.iter().flat_map(Flow::elsewhere);
         let elsewhere = elsewhere.map(|(address, node)| {
             Step::note(format!(
-                "{address} is a pod of node {node}: ask the agent there what its own policies say"
+                "{address} is a pod of node {node}: ask there, or with a kubeconfig, what its own policies say"
             ))
         });
         let steps = std::iter::once(about).chain(flows).chain(elsewhere);

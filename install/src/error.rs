@@ -74,9 +74,8 @@ pub enum InstallError {
     /// Nobody would serve Services, whatever the agent has said.
     #[error(
         "agent.json says that the agent serves Services, but the kernel has no rules of Services \
-         in the table inet tweed-services: kube-proxy's rules may be the only ones. Find out why the agent \
-         does not write them (kubectl -n kube-system logs, /readyz), or remove kube-proxy's all \
-         the same with --force"
+         in the table inet tweed-services: kube-proxy's rules may be the only ones. tweedctl status \
+         says why the agent does not write them; or remove kube-proxy's all the same with --force"
     )]
     ServicesNotInKernel,
     /// A kube-proxy would make its rules again.

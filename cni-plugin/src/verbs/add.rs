@@ -38,7 +38,7 @@ pub fn add<P: Datapath, D: Delegate>(
         let problem =
             format!("the node's network is not up yet: {path} is missing or of an earlier boot");
         return Err(CniError::new(Code::TryAgainLater, problem).details(
-            "tweed-agent writes it when the node can carry traffic; its log says what it waits for",
+            "tweed-agent writes it when the node can carry traffic; tweedctl status says what it waits for",
         ));
     }
     let before = request.config.prev_result()?.unwrap_or_default();

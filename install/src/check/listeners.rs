@@ -11,7 +11,7 @@ use super::{Outcome, ok};
 pub(super) fn find(run_dir: &Path, metrics: SocketAddr, health: SocketAddr) -> Vec<Outcome> {
     if let Err(InstanceLockError::Taken { .. }) = InstanceLock::take_existing(run_dir) {
         return vec![ok(
-            "tweed-agent runs: its log and /readyz say if an address that it listens on is taken",
+            "tweed-agent runs: tweedctl status says if an address that it listens on is taken",
         )];
     }
     vec![

@@ -136,7 +136,7 @@ fn commands_for_the_agents_pods_select_no_others() {
             seen += 1;
         }
     }
-    assert!(seen > 2, "{seen} commands");
+    assert!(seen > 1, "{seen} commands");
 }
 
 /// A protection that loses its test is named here.

@@ -93,8 +93,8 @@ fn kernel(held: Result<Option<Held>, tweed_nft::Error>) -> Vec<Step> {
     let held = match held {
         Ok(Some(held)) => held,
         Ok(None) => {
-            let none = "the kernel has no rules of Services: /readyz says what keeps the agent \
-                        from writing them";
+            let none = "the kernel has no rules of Services: tweedctl status says what keeps \
+                        the agent from writing them";
             return vec![Step::note(none)];
         }
         Err(error) => return vec![Step::note(format!("the kernel cannot be read: {error}"))],

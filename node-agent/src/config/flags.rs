@@ -38,7 +38,7 @@ Examples:
     tweed-agent --backend cross-subnet --cluster-cidr 10.244.0.0/16
 
   What is wrong on this node:
-    curl http://127.0.0.1:9117/readyz
+    tweedctl status
 
   Why policies allow or deny a connection:
     tweedctl why shop/web-0 shop/db-0:5432

@@ -33,7 +33,7 @@ const MIN_GAP: Duration = Duration::from_secs(60);
 const RENEW: Duration = Duration::from_secs(30 * 60);
 /// Time over which the nodes spread the first Events on a policy.
 const SPREAD: Duration = Duration::from_secs(60);
-/// Maximum number of policies with an Event of this node. The others are in `/readyz`.
+/// Maximum number of policies with an Event of this node. `tweedctl status` has the others.
 const MAX_POLICIES: usize = 100;
 
 /// An Event to be written.

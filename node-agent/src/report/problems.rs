@@ -57,7 +57,7 @@ pub(super) fn message(problems: &[&Problem]) -> String {
     let mut message = cut(&first.unwrap_or_default());
     let more = problems.len().saturating_sub(1);
     if more > 0 {
-        message.push_str(&format!(" (and {more} more like it: see /readyz)"));
+        message.push_str(&format!(" (and {more} more like it: tweedctl status)"));
     }
     message
 }
@@ -89,7 +89,7 @@ mod tests {
         let two = message(&[&one, &one]);
         assert_eq!(
             two,
-            "it broke (alpha): mend it (and 1 more like it: see /readyz)"
+            "it broke (alpha): mend it (and 1 more like it: tweedctl status)"
         );
         let long = Problem {
             message: "aä".repeat(5000),

@@ -217,7 +217,7 @@ fn an_allowed_flow_names_the_rule_and_the_node_that_decides_the_other_end() {
             "10.244.2.7 → 10.244.1.6 is allowed as far as this node decides",
             "egress of the source is not decided on this node",
             "ingress of the destination is allowed (NetworkPolicy shop/db): rule 1",
-            "note: 10.244.2.7 is a pod of node n2: ask the agent there what its own policies say",
+            "note: 10.244.2.7 is a pod of node n2: ask there, or with a kubeconfig, what its own policies say",
         ],
     );
     assert!(said.unwrap().contains(", profile 0x"));
