@@ -103,7 +103,7 @@ impl Cluster {
         Ok(places)
     }
 
-    /// Warnings about Nodes, and about objects in tweed's namespace.
+    /// Warnings of the agents about Nodes, and all about objects in tweed's namespace.
     ///
     /// # Errors
     /// [`ClusterError`].
@@ -111,7 +111,10 @@ impl Cluster {
         let mut found = Vec::new();
         // Events of Nodes, which have no namespace, are in `default`.
         for (namespace, selector) in [
-            ("default", "type%3DWarning,involvedObject.kind%3DNode"),
+            (
+                "default",
+                "type%3DWarning,involvedObject.kind%3DNode,source%3Dtweed-agent",
+            ),
             (&self.namespace, "type%3DWarning"),
         ] {
             let path = format!("/api/v1/namespaces/{namespace}/events");

@@ -2,11 +2,11 @@
 //! says which node decides what it does not.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
-use tweed_component::explain::End;
+use tweed_component::explain::{End, Step, protocol_number};
 
 use super::{Report, Why};
 use crate::agents::Agents;
@@ -35,6 +35,15 @@ pub(super) fn ask(why: &Why, agents: &dyn Agents) -> Result<Vec<Answered<Report>
     for (source, destination) in pairs(why, &from, &to)? {
         for node in &nodes {
             answers.ask(agents, node, source.clone(), destination.clone())?;
+        }
+    }
+    if let Place::Service(namespace, name) = &why.to.place
+        && answers.0.values().all(Result::is_err)
+    {
+        // Another program serves it, mostly.
+        let endpoints = endpoints(agents, namespace, name, why.to.service)?;
+        if let Some((node, source)) = nodes.first().zip(from.addresses.first()) {
+            answers.follow(agents, node, *source, &endpoints)?;
         }
     }
     // The other ends, of a Service many.
@@ -70,6 +79,33 @@ impl Answers {
         Ok(())
     }
 
+    /// Asks a node, which has answered nothing of a Service, about its endpoints.
+    fn follow(
+        &mut self,
+        agents: &dyn Agents,
+        node: &str,
+        source: IpAddr,
+        endpoints: &[(SocketAddr, u8)],
+    ) -> Result<()> {
+        let same = |(to, _): &&(SocketAddr, u8)| to.is_ipv4() == source.is_ipv4();
+        let endpoints: Vec<_> = endpoints.iter().filter(same).collect();
+        if endpoints.is_empty() {
+            return Ok(());
+        }
+        let refused = self.0.remove(node);
+        for (to, protocol) in endpoints {
+            let place = Place::End(End::Address(to.ip()));
+            let service = Some((*protocol, to.port()));
+            let from = Place::End(End::Address(source));
+            self.ask(agents, node, from, Destination { place, service })?;
+        }
+        if let (Some(Err(why)), Some(Ok(report))) = (refused, self.0.get_mut(node)) {
+            let note = format!("the endpoints are those that the API names: {why}");
+            report.service = vec![Step::note(note)];
+        }
+        Ok(())
+    }
+
     /// The flows that a node decides one end of which was not asked.
     fn open(&self) -> Vec<(String, Place, Destination)> {
         let reports = self.0.values().flatten();
@@ -93,6 +129,50 @@ impl Answers {
         };
         open.into_iter().map(typed).collect()
     }
+}
+
+/// The endpoints of a port of a Service, with its protocol, as the API names them.
+fn endpoints(
+    agents: &dyn Agents,
+    namespace: &str,
+    name: &str,
+    port: Option<(u8, u16)>,
+) -> Result<Vec<(SocketAddr, u8)>> {
+    let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
+    let service = agents.get(&path)?;
+    let service = service.with_context(|| format!("there is no Service {namespace}/{name}"))?;
+    let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    let protocol = |port: &Value| protocol_number(port["protocol"].as_str().unwrap_or("TCP"));
+    let is_meant = |one: &&Value| {
+        port.is_some_and(|(of, port)| one["port"] == port && protocol(one) == Some(of))
+    };
+    let Some((meant, (of, _))) = ports.into_iter().find(is_meant).zip(port) else {
+        bail!("the Service {namespace}/{name} has no such port");
+    };
+    let path = format!(
+        "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices\
+         ?labelSelector=kubernetes.io/service-name%3D{name}"
+    );
+    let slices = agents.get(&path)?.unwrap_or_default();
+    let slices = slices["items"].as_array().into_iter().flatten();
+    let found = slices.flat_map(|slice| {
+        let ports = slice["ports"].as_array().into_iter().flatten();
+        let name = |port: &Value| port["name"].as_str().unwrap_or_default().to_owned();
+        let at = ports.filter(|one| name(one) == name(meant) && protocol(one) == Some(of));
+        let at = at.filter_map(|one| u16::try_from(one["port"].as_u64()?).ok());
+        let at: Vec<u16> = at.collect();
+        let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+        let ready = endpoints.filter(|one| one["conditions"]["ready"].as_bool() != Some(false));
+        let addresses = ready.flat_map(|one| one["addresses"].as_array().into_iter().flatten());
+        let addresses: Vec<IpAddr> = addresses.filter_map(address).collect();
+        let each = addresses.into_iter();
+        each.flat_map(move |ip| {
+            at.clone()
+                .into_iter()
+                .map(move |port| (SocketAddr::new(ip, port), of))
+        })
+    });
+    Ok(found.collect())
 }
 
 /// What the first node is asked: of pods their addresses, which every node knows, in each

@@ -58,6 +58,9 @@ impl Agents for Cluster {
         let report = json!({"version": 1, "why": Report { service: Vec::new(), answers }});
         let printed = match node.as_str() {
             "n3" => Err(Unanswered::new("no agent runs there")),
+            _ if arguments.iter().any(|one| one.contains("/elsewhere:")) => {
+                Err(Unanswered::new("Services are not served by this agent"))
+            }
             _ => Ok(report.to_string().into_bytes()),
         };
         Ok(vec![(node.clone(), printed)])
@@ -69,6 +72,18 @@ impl Agents for Cluster {
             "/api/v1/namespaces/shop/pods/web" => Some(pod("n1", "10.0.1.5")),
             "/api/v1/namespaces/shop/pods/db" => Some(pod("n2", "10.0.2.6")),
             "/api/v1/namespaces/shop/pods/lost" => Some(pod("n3", "10.0.3.7")),
+            "/api/v1/namespaces/shop/services/elsewhere" => Some(
+                json!({"spec": {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 80, "name": "web"}]}}),
+            ),
+            "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices?labelSelector=kubernetes.io/service-name%3Delsewhere" => {
+                Some(json!({"items": [{
+                    "ports": [{"port": 53, "protocol": "UDP"}, {"port": 5432, "name": "web", "protocol": "TCP"}],
+                    "endpoints": [
+                        {"addresses": ["10.0.2.6"], "conditions": {"ready": true}},
+                        {"addresses": ["10.0.2.7"], "conditions": {"ready": false}},
+                    ],
+                }]}))
+            }
             "/api/v1/nodes?limit=1" => Some(json!({"items": [{"metadata": {"name": "n1"}}]})),
             _ => None,
         })
@@ -102,6 +117,17 @@ fn both_ends_are_asked_by_address_and_the_one_that_denies_counts() {
     let (exit, seen) = asked("shop/web", "svc/shop/db:80");
     assert_eq!(exit.unwrap(), Exit::Denied);
     assert_eq!(seen, [first, of("n2", by_address)]);
+}
+
+#[test]
+fn endpoints_of_a_service_that_another_program_serves_are_those_of_the_api() {
+    let by_address = "why 10.0.1.5 10.0.2.6:5432/TCP";
+    let (exit, seen) = asked("shop/web", "svc/shop/elsewhere:80");
+    assert_eq!(exit.unwrap(), Exit::Denied);
+    let first = of("n1", "why pod/shop/web svc/shop/elsewhere:80/TCP");
+    assert_eq!(seen, [first, of("n1", by_address), of("n2", by_address)]);
+    let (missing, _) = asked("shop/web", "svc/shop/elsewhere:443");
+    assert!(missing.unwrap_err().to_string().contains("no such port"));
 }
 
 #[test]
