@@ -100,9 +100,8 @@ impl Link {
         if report.at.is_some_and(|at| now.duration_since(at) < LOOK) {
             return Some((probes, idle));
         }
-        // What is wrong may also depend on how long ago something was heard.
-        let news = prober.take_changed() || !report.problems.is_empty();
-        let news = news.then(|| (prober.counts(now), prober.problems(now)));
+        let changed = prober.take_changed();
+        let news = changed.then(|| (prober.counts(), prober.problems()));
         drop(prober);
         if let Some((counts, problems)) = news {
             report.at = Some(now);

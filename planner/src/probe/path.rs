@@ -86,6 +86,8 @@ pub(super) struct Path {
     by_udp: bool,
     sizes: Sizes,
     missing_since: Option<Instant>,
+    /// The direction in which packets are lost, as of the last turn without an answer.
+    lost: Option<Lost>,
     /// When a probe of the peer has last come over this way.
     heard: Option<Instant>,
     /// When a probe of this node has last come to the peer over this way, as it says.
@@ -107,6 +109,7 @@ impl Path {
             by_udp: false,
             sizes: Sizes::default(),
             missing_since: None,
+            lost: None,
             heard: None,
             arrived: None,
             answered: None,
@@ -213,9 +216,10 @@ impl Path {
         self.heard.map(|at| now.saturating_duration_since(at))
     }
 
-    /// The turn is over. Says whether that changes what is known.
-    pub(super) fn end(&mut self, full: u32) -> bool {
-        let before = (self.verdict, self.sizes.limit());
+    /// The turn is over. What was seen to arrive less than `recent` ago counts. Says whether
+    /// that changes what is known.
+    pub(super) fn end(&mut self, full: u32, now: Instant, recent: Duration) -> bool {
+        let before = (self.verdict, self.lost, self.sizes.limit());
         let sent = std::mem::take(&mut self.sent);
         let small = small(self.peer.address);
         let of_pods = |sent: &&Sent| matches!(sent.target, Target::Pods { .. });
@@ -240,10 +244,11 @@ impl Path {
                 of_pods.any(|sent| sent.answered && sent.means == means)
             };
             self.by_udp = !by(Means::Icmp);
-            (self.missed, self.node_missed, self.missing_since) = (0, 0, None);
+            (self.missed, self.node_missed) = (0, 0);
             self.answers = self.answers.saturating_add(1);
             if !self.is_bad() || self.answers >= ANSWERS {
                 self.verdict = Verdict::Answers;
+                (self.missing_since, self.lost) = (None, None);
             }
         } else {
             self.missing_since.get_or_insert(self.sent_at);
@@ -256,13 +261,14 @@ impl Path {
                     Verdict::Silent
                 };
             }
+            self.lost = self.find_lost(now, recent);
         }
-        before != (self.verdict, self.sizes.limit())
+        before != (self.verdict, self.lost, self.sizes.limit())
     }
 
     /// The direction in which packets are lost, if those of the other one were seen to arrive
     /// less than `recent` ago.
-    pub(super) fn lost(&self, now: Instant, recent: Duration) -> Option<Lost> {
+    fn find_lost(&self, now: Instant, recent: Duration) -> Option<Lost> {
         let since = self.missing_since.filter(|_| self.is_bad())?;
         let counts = |at: Option<Instant>| {
             at.is_some_and(|at| at > since && now.saturating_duration_since(at) < recent)
@@ -270,8 +276,15 @@ impl Path {
         match (counts(self.heard), counts(self.arrived)) {
             (true, false) => Some(Lost::Outbound),
             (false, true) => Some(Lost::Inbound),
-            _ => None,
+            // The way comes back.
+            (true, true) => self.lost,
+            (false, false) => None,
         }
+    }
+
+    /// The direction in which packets are lost, if those of the other one arrive.
+    pub(super) fn lost(&self) -> Option<Lost> {
+        self.lost
     }
 
     /// The largest size that passes, where it is less than pods send.
@@ -279,19 +292,19 @@ impl Path {
         self.sizes.limit()
     }
 
-    pub(super) fn state(&self, now: Instant, recent: Duration) -> PeerState {
+    pub(super) fn state(&self) -> PeerState {
         match self.verdict {
             _ if !self.peer.is_ready => PeerState::NotReady,
             Verdict::Unknown => PeerState::Unknown,
             Verdict::Answers if self.limit().is_some() => PeerState::Mtu,
             Verdict::Answers => PeerState::Answers,
-            _ if self.lost(now, recent).is_some() => PeerState::OneWay,
+            _ if self.lost.is_some() => PeerState::OneWay,
             Verdict::Silent => PeerState::Silent,
             Verdict::Unreachable => PeerState::Unreachable,
         }
     }
 
-    pub(super) fn status(&self, now: Instant, recent: Duration, full: u32) -> PeerStatus {
+    pub(super) fn status(&self, now: Instant, full: u32) -> PeerStatus {
         let passes = matches!(self.sizes, Sizes::Full { passed: true, .. }).then_some(full);
         let ago = |at: Instant| millis(now.saturating_duration_since(at));
         PeerStatus {
@@ -299,7 +312,7 @@ impl Path {
             address: self.peer.address,
             underlay: self.peer.underlay,
             way: self.peer.way,
-            state: self.state(now, recent),
+            state: self.state(),
             mtu: self.limit().or(passes),
             round_trip_us: self.answered.map(|(_, took)| micros(took)),
             answered_ms_ago: self.answered.map(|(at, _)| ago(at)),

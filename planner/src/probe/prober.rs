@@ -127,12 +127,13 @@ impl Prober {
 
     /// Ends the turns whose time is over.
     fn end_turns(&mut self, now: Instant) {
+        let recent = self.recent();
         while let Some((_, address)) = self.open.pop_front_if(|(ends, _)| *ends <= now) {
             let ways = u32::try_from(self.paths.len()).unwrap_or(u32::MAX);
             let Some(path) = self.paths.get_mut(&address) else {
                 continue;
             };
-            self.changed |= path.end(self.own.mtu);
+            self.changed |= path.end(self.own.mtu, now, recent);
             let urgency = path.urgency();
             let is_late = urgency == Usual && !path.peer.is_main;
             let pause = ROUNDS_BETWEEN * (SPACING * ways).max(TIMEOUT);
@@ -203,18 +204,17 @@ impl Prober {
 
     /// A row for each way, by node.
     pub fn status(&self, now: Instant) -> Vec<PeerStatus> {
-        let (recent, mtu) = (self.recent(), self.own.mtu);
         let paths = self.paths.values();
-        let mut rows: Vec<_> = paths.map(|path| path.status(now, recent, mtu)).collect();
+        let mut rows: Vec<_> = paths.map(|path| path.status(now, self.own.mtu)).collect();
         rows.sort_by(|a, b| (&a.node, a.address).cmp(&(&b.node, b.address)));
         rows
     }
 
     /// How many nodes are in each state. One with two ways is in the worse of the two.
-    pub fn counts(&self, now: Instant) -> BTreeMap<PeerState, usize> {
+    pub fn counts(&self) -> BTreeMap<PeerState, usize> {
         let mut nodes = BTreeMap::<&str, PeerState>::new();
         for path in self.paths.values() {
-            let state = path.state(now, self.recent());
+            let state = path.state();
             let worst = nodes.entry(&path.peer.node).or_insert(state);
             *worst = state.max(*worst);
         }
@@ -226,11 +226,8 @@ impl Prober {
     }
 
     /// What is wrong: one problem of each kind, however many nodes it is about.
-    pub fn problems(&self, now: Instant) -> Vec<Problem> {
-        let recent = self.recent();
-        let states = self.paths.values();
-        let states = states.map(|path| (path, path.state(now, recent), path.lost(now, recent)));
-        problems::of(states, &self.own)
+    pub fn problems(&self) -> Vec<Problem> {
+        problems::of(self.paths.values(), &self.own)
     }
 
     /// Whether anything may be known now that was not when this was last asked.

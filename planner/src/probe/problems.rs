@@ -12,24 +12,21 @@ const NAMED: usize = 3;
 /// What all of them are about.
 const OBJECT: &str = "other nodes";
 
-/// The problems of these ways, each with its state and the direction in which packets are lost.
-pub(super) fn of<'a>(
-    paths: impl Iterator<Item = (&'a Path, PeerState, Option<Lost>)>,
-    own: &Own,
-) -> Vec<Problem> {
+/// The problems of these ways.
+pub(super) fn of<'a>(paths: impl Iterator<Item = &'a Path>, own: &Own) -> Vec<Problem> {
     let mut all: Vec<_> = paths
-        .filter_map(|(path, state, lost)| Some((kind(state)?, path, lost)))
+        .filter_map(|path| Some((kind(path.state())?, path)))
         .collect();
-    all.sort_by(|(a, path, _), (b, other, _)| {
+    all.sort_by(|(a, path), (b, other)| {
         let (node, with) = (&path.peer.node, &other.peer.node);
         (a, node, path.peer.address).cmp(&(b, with, other.peer.address))
     });
-    let same = all.chunk_by(|(a, ..), (b, ..)| a == b);
+    let same = all.chunk_by(|(a, _), (b, _)| a == b);
     same.filter_map(|same| {
         let kind = same.first()?.0;
         let named = same.iter().take(NAMED);
         let mut named: Vec<_> = named
-            .map(|(_, path, lost)| text(path, kind, *lost, own))
+            .map(|(_, path)| text(path, kind, own))
             .collect();
         if same.len() > NAMED {
             named.push(format!("and {} more like these", same.len() - NAMED));
@@ -49,14 +46,14 @@ fn kind(state: PeerState) -> Option<ProblemKind> {
     }
 }
 
-fn text(path: &Path, kind: ProblemKind, lost: Option<Lost>, own: &Own) -> String {
+fn text(path: &Path, kind: ProblemKind, own: &Own) -> String {
     let peer = &path.peer;
     let (node, address, underlay) = (&peer.node, peer.address, peer.underlay);
     let over = match peer.way {
         Way::Vxlan => format!("VXLAN, UDP port {}", own.vxlan_port),
         Way::Direct => "a direct route".to_owned(),
     };
-    match (kind, lost) {
+    match (kind, path.lost()) {
         (ProblemKind::PeerUnreachable, _) => {
             format!("{node} answers neither at {underlay} nor at {address} over {over}")
         }
