@@ -46,6 +46,16 @@ setsockopt_impl!(
     libc::c_int,
     SetStruct<'_, libc::c_int>
 );
+/// A source that no link has, but a local route alone.
+#[derive(Clone)]
+struct FreeBindV6;
+setsockopt_impl!(
+    FreeBindV6,
+    libc::IPPROTO_IPV6,
+    libc::IPV6_FREEBIND,
+    libc::c_int,
+    SetStruct<'_, libc::c_int>
+);
 #[derive(Clone)]
 struct FilterV4;
 setsockopt_impl!(FilterV4, SOL_RAW, ICMP_FILTER, u32, SetStruct<'_, u32>);
@@ -100,7 +110,7 @@ impl Socket {
                 setsockopt(&fd, DiscoverV4, &libc::IP_PMTUDISC_PROBE)?;
             }
             Family::V6 => {
-                setsockopt(&fd, Ipv6V6Only, &true)?;
+                setsockopt(&fd, FreeBindV6, &1)?;
                 setsockopt(&fd, Ipv6RecvPacketInfo, &true)?;
                 setsockopt(&fd, DiscoverV6, &libc::IPV6_PMTUDISC_PROBE)?;
             }
@@ -113,6 +123,9 @@ impl Socket {
                 setsockopt(&fd, FilterV6, &filter)?;
             }
             (false, _) => {
+                if family == Family::V6 {
+                    setsockopt(&fd, Ipv6V6Only, &true)?;
+                }
                 let address = SockaddrStorage::from(SocketAddr::new(any, PORT));
                 bind(fd.as_raw_fd(), &address)?;
             }

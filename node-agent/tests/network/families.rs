@@ -99,3 +99,35 @@ fn ipv6_comes_on_where_links_are_born_without_it() {
     });
     agent.ready();
 }
+
+/// Echoes of both families leave from the first address of the own range, which with direct
+/// routes no link has.
+#[test]
+fn other_nodes_are_probed_from_the_own_range_of_either_family() {
+    for backend in ["--backend=vxlan", "--backend=direct"] {
+        let machine = Node::new();
+        ip("address add 2001:db8::1/64 dev eth0 nodad");
+        run("nft", "add table inet seen");
+        run(
+            "nft",
+            "add chain inet seen out { type filter hook output priority 0 ; }",
+        );
+        for echo in [
+            "ip saddr 10.0.1.0 ip daddr 10.0.2.0 icmp type echo-request",
+            "ip6 saddr fd00:0:0:1:: ip6 daddr fd00:0:0:2:: icmpv6 type echo-request",
+        ] {
+            run("nft", &format!("add rule inet seen out {echo} counter"));
+        }
+        machine.write_nodes(&[node(1), node(2)].concat());
+        let agent = machine.start(&["--probe-peers=on", backend]);
+        agent.ready();
+        eventually(|| {
+            let seen = run("nft", "list chain inet seen out");
+            if seen.contains("counter") && !seen.contains("counter packets 0") {
+                return Ok(());
+            }
+            Err(seen)
+        });
+        agent.stop();
+    }
+}
