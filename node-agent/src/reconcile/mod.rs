@@ -333,8 +333,10 @@ impl Reconcilers {
             let local = network.local_addresses();
             let is_new = self.local_addresses.as_ref() != Some(&local);
             if is_new || due.has(ResyncTarget::ForeignRules) {
-                found.merge(kernel.keep_local_routes(&local)?);
-                self.local_addresses = Some(local);
+                let kept = kernel.keep_local_routes(&local)?;
+                // What was refused is tried again, and is a problem until then.
+                self.local_addresses = (!kept.failed()).then_some(local);
+                found.merge(kept);
             }
             // What the kernel refuses of other Nodes does not hold this back.
             if self.planner.is_current() {
