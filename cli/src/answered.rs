@@ -9,13 +9,26 @@ use serde::{Deserialize, Serialize};
 pub struct Unanswered {
     /// Why.
     pub error: String,
+    /// Whether the agent runs, and has refused who asked or what: then it is not silent.
+    #[serde(skip)]
+    pub is_refusal: bool,
 }
 
 impl Unanswered {
     /// That reason.
     pub fn new(error: impl Into<String>) -> Self {
-        let error = error.into();
-        Self { error }
+        Self {
+            error: error.into(),
+            is_refusal: false,
+        }
+    }
+
+    /// The same of an agent that has refused to answer.
+    pub fn refused(error: impl Into<String>) -> Self {
+        Self {
+            is_refusal: true,
+            ..Self::new(error)
+        }
     }
 }
 

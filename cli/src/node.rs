@@ -28,9 +28,9 @@ impl Node {
         let deadline = Instant::now() + ANSWER_WITHIN;
         let connection = Connection::ask(&self.run_dir, request).map_err(said)?;
         match connection.answer(deadline).map_err(said)? {
-            Answer::Error { message } => {
-                Err(Unanswered::new(format!("tweed-agent answers: {message}")))
-            }
+            Answer::Error { message } => Err(Unanswered::refused(format!(
+                "tweed-agent answers: {message}"
+            ))),
             answer => Ok(answer),
         }
     }
@@ -43,13 +43,37 @@ pub fn unexpected() -> Unanswered {
 
 fn said(error: ClientError) -> Unanswered {
     let denied = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
-    Unanswered::new(match &error {
-        ClientError::Io { source, .. } if denied(source) => {
-            format!("{error}: only root may ask the agent, so run this as root")
-        }
+    match &error {
+        ClientError::Io { source, .. } if denied(source) => Unanswered::refused(format!(
+            "{error}: only root may ask the agent, so run this as root"
+        )),
         ClientError::NotRunning { .. } => {
-            format!("{error}; or it runs with another --run-dir")
+            Unanswered::new(format!("{error}; or it runs with another --run-dir"))
         }
-        _ => error.to_string(),
-    })
+        _ => Unanswered::new(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn who_is_not_root_is_refused_and_the_agent_is_not_silent() {
+        let failed = |kind: ErrorKind| {
+            said(ClientError::Io {
+                operation: "connect to",
+                path: "/run/tweed/agent.sock".into(),
+                source: Error::from(kind),
+            })
+        };
+        let denied = failed(ErrorKind::PermissionDenied);
+        assert!(
+            denied.is_refusal && denied.error.contains("as root"),
+            "{denied}"
+        );
+        assert!(!failed(ErrorKind::ConnectionReset).is_refusal);
+    }
 }

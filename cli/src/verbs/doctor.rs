@@ -33,7 +33,8 @@ Examples:
 
 In a cluster tweed-install check runs in the agents' containers. What it does not see from
 there is listed as not checked: tweed-install check on the node itself looks at that too.
-It ends with 1 if anything was found, and with 4 if a node does not answer.";
+It ends with 1 if anything was found, and with 4 if a node does not answer or anything else
+could not be looked at.";
 
 /// The program that checks a node, beside this one.
 const CHECK: &str = "tweed-install";
@@ -65,6 +66,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What was not, and why.
     pub not_checked: Vec<String>,
+    /// Whether that is more than what `tweed-install check` does not see from a container.
+    pub incomplete: bool,
     /// What was put back since the agent started.
     pub drift: Vec<Drift>,
     /// The version of the agent that runs; none if it does not answer.
@@ -143,20 +146,21 @@ impl Verb for Doctor {
         let in_container = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
         match check(&node.run_dir) {
             Ok(findings) => report.add(findings, in_container),
-            Err(why) => report.not_checked.push(why),
+            Err(why) => report.leave_out(why),
         }
         match foreign_links() {
             Ok(found) => report.findings.extend(found),
-            Err(error) => report
-                .not_checked
-                .push(format!("links of other networks: {error}")),
+            Err(error) => report.leave_out(format!("links of other networks: {error}")),
         }
         match status::Report::of(node) {
             Ok(status) => {
+                if status.agent.is_none() {
+                    report.leave_out("the agent: it does not answer".to_owned());
+                }
                 report.agent = status.agent;
                 report.drift = status.drift;
             }
-            Err(why) => report.not_checked.push(format!("the agent: {why}")),
+            Err(why) => report.leave_out(format!("the agent: {why}")),
         }
         Ok(report)
     }
@@ -173,8 +177,10 @@ impl Verb for Doctor {
             let mut levels = report.findings.iter().map(|finding| finding.level);
             levels.any(|level| level > Level::Ok) || !report.drift.is_empty()
         };
-        if reports.any(is_bad) {
+        if reports.clone().any(is_bad) {
             Exit::Findings
+        } else if reports.any(|report| report.incomplete) {
+            Exit::Undetermined
         } else {
             Exit::Fine
         }
@@ -201,6 +207,12 @@ impl Doctor {
 }
 
 impl Report {
+    /// Adds what could not be looked at.
+    fn leave_out(&mut self, what: String) {
+        self.not_checked.push(what);
+        self.incomplete = true;
+    }
+
     /// Adds what was found, and what could not be looked at for itself.
     fn add(&mut self, findings: Vec<Finding>, in_container: bool) {
         for finding in findings {
@@ -209,7 +221,12 @@ impl Report {
             let of_host = in_container && HOST_CHECKS.contains(&finding.check.as_str());
             if is_incomplete {
                 let Finding { check, message, .. } = finding;
-                self.not_checked.push(format!("{check}: {message}"));
+                let what = format!("{check}: {message}");
+                if in_container {
+                    self.not_checked.push(what);
+                } else {
+                    self.leave_out(what);
+                }
             } else if of_host && finding.level == Level::Ok {
                 let check = finding.check;
                 self.not_checked.push(format!(

@@ -3,7 +3,7 @@
 mod kubernetes;
 mod render;
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
@@ -174,12 +174,13 @@ impl Report {
     /// How the node of this agent is.
     ///
     /// # Errors
-    /// It has published nothing.
+    /// It has published nothing, or refuses to answer.
     pub(super) fn of(node: &Node) -> Result<Self, Unanswered> {
         let published = Published::read(node)?;
         let status = match node.ask(&Request::Status {}) {
             Ok(Answer::Status(status)) => Ok(status),
             Ok(_) => Err(unexpected()),
+            Err(why) if why.is_refusal => return Err(why),
             Err(why) => Err(why),
         };
         let agent = status.as_ref().ok().map(|status| status.version.clone());
@@ -278,8 +279,8 @@ impl Status {
             return look(page);
         }
         loop {
-            let is_json = page.format == Format::Json;
-            let clear: &[u8] = if is_json { b"" } else { b"\x1b[H\x1b[2J" };
+            let is_screen = page.format != Format::Json && io::stdout().is_terminal();
+            let clear: &[u8] = if is_screen { b"\x1b[H\x1b[2J" } else { b"" };
             let mut screen = clear.to_vec();
             let mut whole = Page::new(&mut screen, page.format);
             whole.has_colours = page.has_colours;

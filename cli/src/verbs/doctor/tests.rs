@@ -107,3 +107,26 @@ errors: 0, warnings: 3, not checked: 2
         Exit::Fine
     );
 }
+
+#[test]
+fn what_could_not_be_looked_at_is_never_fine() {
+    let run_dir = tempfile::tempdir().unwrap();
+    let node = Node {
+        run_dir: run_dir.path().to_owned(),
+    };
+    let mut here = Doctor {}.local(&node).unwrap();
+    here.findings.clear();
+    let agent = |text: &String| text.starts_with("the agent: ");
+    assert!(here.not_checked.iter().any(agent), "{:?}", here.not_checked);
+    let exit = Doctor {}.exit(&[(String::new(), Ok(here))]);
+    assert_eq!(exit, Exit::Undetermined);
+    // What a container never sees is known beforehand.
+    let manager = Finding {
+        level: Level::Ok,
+        ..Finding::warning("manager", "none runs".to_owned(), "")
+    };
+    let mut inside = report("1", 0);
+    inside.add(vec![manager], true);
+    assert_eq!(inside.not_checked.len(), 1);
+    assert_eq!(Doctor {}.exit(&[("a".to_owned(), Ok(inside))]), Exit::Fine);
+}

@@ -1,5 +1,11 @@
 //! What people see of nodes in every state.
 
+use std::io::Write as _;
+use std::os::unix::net::UnixListener;
+
+use tweed_core::agent_socket::message::Message as _;
+use tweed_core::agent_socket::path::AGENT_SOCKET;
+
 use super::*;
 
 fn problem(kind: &str, effect: Effect, message: &str) -> Found {
@@ -110,4 +116,26 @@ fn an_agent_that_is_gone_has_left_its_last_word() {
         .collect();
     assert!(texts[0].contains("tweed-agent is not running"), "{texts:?}");
     assert_eq!(texts[1..], ["the range is full"]);
+}
+
+/// An agent of another version, or one that this user may not ask, runs all the same.
+#[test]
+fn an_agent_that_refuses_to_answer_is_not_silent() {
+    let run_dir = tempfile::tempdir().unwrap();
+    let text = r#"{"node":"n1","ready":true,"affectsRunning":false,"reasons":[]}"#;
+    std::fs::write(run_dir.path().join(AGENT_STATE_FILE), text).unwrap();
+    let listener = UnixListener::bind(run_dir.path().join(AGENT_SOCKET)).unwrap();
+    let agent = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let message = "tweed-agent 0.0.9 does not understand the question".to_owned();
+        let line = Answer::Error { message }.to_line().unwrap();
+        stream.write_all(&line).unwrap();
+    });
+    let run_dir = run_dir.path().to_owned();
+    let answer = Report::of(&Node { run_dir });
+    agent.join().unwrap();
+    let why = answer.clone().unwrap_err().to_string();
+    assert!(why.contains("tweed-agent 0.0.9"), "{why}");
+    let status = Status { watch: false };
+    assert_eq!(status.exit(&[("n1".to_owned(), answer)]), Exit::Fine);
 }
