@@ -127,6 +127,9 @@ impl Verb for Addresses {
     const NAME: &'static str = "addresses";
 
     fn local(&self, node: &Node) -> Result<Report, Unanswered> {
+        // Without pods there is no store yet, and with a misspelt folder neither.
+        let folder = std::fs::metadata(&node.run_dir);
+        folder.map_err(|error| Unanswered::new(format!("{}: {error}", node.run_dir.display())))?;
         read(node).map_err(|error| Unanswered::new(error.to_string()))
     }
 
@@ -352,6 +355,18 @@ mod tests {
             }),
             ..Record::adding(attachment, Owner::Tweed, by)
         }
+    }
+
+    #[test]
+    fn a_misspelt_folder_is_no_node_without_pods() {
+        let folder = tempfile::tempdir().unwrap();
+        let asked = |name: &str| {
+            let run_dir = folder.path().join(name);
+            Addresses {}.local(&Node { run_dir })
+        };
+        assert_eq!(asked("").unwrap(), Report::default());
+        let why = asked("tweet").unwrap_err().to_string();
+        assert!(why.contains("/tweet: No such file"), "{why}");
     }
 
     #[test]
