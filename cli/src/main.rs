@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use tweed_ctl::args::Cli;
 use tweed_ctl::exit::Exit;
-use tweed_ctl::output::Page;
+use tweed_ctl::output::{Page, clean};
 
 fn main() -> ExitCode {
     let mut command = Cli::command();
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
             .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
         if !is_reader_gone {
             // Where it cannot be written, the exit code has to do.
-            let _ = writeln!(io::stderr(), "tweedctl: {error:#}");
+            let _ = writeln!(io::stderr(), "tweedctl: {}", clean(&format!("{error:#}")));
         }
         Exit::Undetermined
     });

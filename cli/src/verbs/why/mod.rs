@@ -248,7 +248,7 @@ fn ask(node: &Node, why: tweed_component::explain::Why) -> Result<Explained, Una
 fn print(report: &Report, page: &mut Page<'_>) -> io::Result<()> {
     let policies = report.answers.iter().flat_map(Explained::steps);
     let steps: Vec<Step> = report.service.iter().cloned().chain(policies).collect();
-    page.raw(text(&steps).as_bytes())
+    text(&steps).lines().try_for_each(|line| page.line(line))
 }
 
 fn tone(verdict: &Verdict) -> Tone {
