@@ -10,6 +10,7 @@ mod redact;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
@@ -144,7 +145,13 @@ impl Bundle {
         let out: Box<dyn Write> = if to_stdout {
             Box::new(io::stdout())
         } else {
-            let made = File::create(&path);
+            // It says how the cluster is built: that is for who asked.
+            let made = File::options()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&path);
             Box::new(made.with_context(|| format!("cannot make {}", path.display()))?)
         };
         let mut archive = Archive::new(out, &stem, now.as_second().unsigned_abs());

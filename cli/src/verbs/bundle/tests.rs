@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
 
 use ruzstd::decoding::StreamingDecoder;
 use serde_json::{Value, json};
@@ -156,4 +157,19 @@ fn what_a_node_cannot_have_is_an_error_of_its_own() {
     }
     let printed = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<Report>(&printed).unwrap(), report);
+}
+
+#[test]
+fn the_archive_is_for_who_asked_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.tar.zst");
+    let bundle = Bundle {
+        file: Some(path.clone()),
+        ..bundle()
+    };
+    let mut out = Vec::new();
+    let mut page = Page::new(&mut out, Format::Table);
+    bundle.write(&mut page, |_| Ok(())).unwrap();
+    let mode = std::fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
 }
