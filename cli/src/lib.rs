@@ -25,6 +25,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::CommandFactory as _;
 
+use answered::Unanswered;
 use args::{Cli, Command};
 use cluster::Cluster;
 use exit::Exit;
@@ -74,11 +75,15 @@ pub fn run(cli: &Cli, page: &mut Page<'_>) -> Result<Exit> {
             if page.format != Format::Json {
                 page.line(&format!("tweedctl {VERSION}"))?;
             }
-            if target(common, Surroundings::find()).is_err() {
+            match target(common, Surroundings::find()) {
                 // There is nobody else whose version could be told.
-                return Ok(Exit::Fine);
+                Err(_) if page.format != Format::Json => Ok(Exit::Fine),
+                Err(why) => {
+                    let nobody = Err(Unanswered::new(why.to_string()));
+                    show(verb, &[(String::new(), nobody)], page)
+                }
+                Ok(_) => ask(verb, common, page),
             }
-            ask(verb, common, page)
         }
         Command::Completion(verb) => verb.run(Cli::command(), page),
         Command::Man(verb) => verb.run(Cli::command(), page),
