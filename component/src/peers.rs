@@ -63,6 +63,7 @@ impl PeerState {
 
 /// A way to another node. A node with pods of both families has two.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct PeerStatus {
     /// The Node's name.
     pub node: String,

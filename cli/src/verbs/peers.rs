@@ -89,8 +89,13 @@ fn rows(reports: &[(&str, &Report)], page: &mut Page<'_>) -> io::Result<()> {
     let is_of_cluster = reports.iter().any(|(node, _)| !node.is_empty());
     let mut header = Vec::from(if is_of_cluster { &["NODE"][..] } else { &[] });
     header.extend(["PEER", "STATE", "WAY", "MTU", "ROUND-TRIP", "LAST-ANSWER"]);
+    // By its address a way of one family is told from that of the other.
+    let mut peers = reports.iter().map(|(_, report)| &report.peers);
+    let has_two = |peers: &Vec<PeerStatus>| !peers.is_sorted_by(|a, b| a.node != b.node);
+    let has_address = is_wide || peers.any(has_two);
+    header.extend(has_address.then_some("ADDRESS"));
     if is_wide {
-        header.extend(["ADDRESS", "UNDERLAY", "MISSED"]);
+        header.extend(["UNDERLAY", "MISSED"]);
     }
     let row = |node: &str, peer: &PeerStatus| {
         let mut row = Vec::from_iter(is_of_cluster.then(|| node.to_owned()));
@@ -108,12 +113,9 @@ fn rows(reports: &[(&str, &Report)], page: &mut Page<'_>) -> io::Result<()> {
             or_dash(round_trip(peer)),
             or_dash(ago.map(|ago| format!("{:.1}s ago", ago.as_secs_f64()))),
         ]);
+        row.extend(has_address.then(|| peer.address.to_string()));
         if is_wide {
-            row.extend([
-                peer.address.to_string(),
-                peer.underlay.to_string(),
-                peer.missed.to_string(),
-            ]);
+            row.extend([peer.underlay.to_string(), peer.missed.to_string()]);
         }
         row
     };
@@ -210,6 +212,15 @@ n2    answers  vxlan  1450  312us       1.2s ago
 ";
         assert_eq!(shown(&answers, Format::Table), expected);
         assert_eq!(Peers {}.exit(&answers), Exit::Fine);
+        let mut ipv6 = peer("n2", PeerState::Answers);
+        ipv6.address = "fd00:0:0:2::".parse().unwrap();
+        let both = [of("", vec![peer("n2", PeerState::Answers), ipv6])];
+        let expected = "\
+PEER  STATE    WAY    MTU   ROUND-TRIP  LAST-ANSWER  ADDRESS
+n2    answers  vxlan  1450  312us       1.2s ago     10.0.2.0
+n2    answers  vxlan  1450  312us       1.2s ago     fd00:0:0:2::
+";
+        assert_eq!(shown(&both, Format::Table), expected);
     }
 
     #[test]

@@ -13,8 +13,8 @@ impl Agents for Three {
         let way = |node: &str, state: &str, round_trip: Option<u64>, missed: u32| {
             json!({
                 "node": node, "address": "10.244.2.0", "underlay": "192.0.2.12", "way": "vxlan",
-                "state": state, "mtu": null, "round_trip_us": round_trip,
-                "answered_ms_ago": null, "missed": missed,
+                "state": state, "mtu": null, "roundTripUs": round_trip,
+                "answeredMsAgo": null, "missed": missed,
             })
         };
         let (a, b) = match arguments[0].as_str() {
