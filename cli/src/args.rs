@@ -17,10 +17,10 @@ use crate::verbs::where_to::WhereTo;
 use crate::verbs::why::Why;
 
 const EXAMPLES: &str = "\
-With a kubeconfig it asks the agents of the cluster, by exec in their pods; this needs the
-right `get` on `pods`, and `get` and, from Kubernetes 1.35, `create` on `pods/exec`, in the
-namespace of tweed. On a node, with --run-dir or without a kubeconfig, it asks the agent
-there on its socket, as root.
+With a kubeconfig it asks the agents of the cluster, by exec in their pods. This needs the
+rights `get` and `list` on `nodes` and, in the namespace of tweed, on `pods`; there also
+`get` and, from Kubernetes 1.35, `create` on `pods/exec`. On a node, with --run-dir or
+without a kubeconfig, it asks the agent there on its socket, as root.
 
 Exit codes: 0 fine; 1 there are findings; 2 what was typed is wrong; 3 the connection is
 denied (`why --exit-code`); 4 something could not be determined. 1 comes before 4, and 4
@@ -42,30 +42,30 @@ pub struct Cli {
 /// The verbs.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
-    /// Whether a connection is allowed, and which policy decides, where
-    Why(Why),
-    /// Where new connections to a Service or an address go, and why
-    Where(WhereTo),
-    /// Who has which address, and what is free, reserved or leaked
-    Addresses(Addresses),
-    /// Whether the nodes reach each other, as they find by asking
-    Peers(Peers),
-    /// What tweed's rules have dropped, by reason
-    Drops(Drops),
-    /// A script by which a shell completes what is typed
-    Completion(Completion),
-    /// The manual pages
-    Man(Man),
     /// How the nodes are, and what is wrong
     Status(Status),
     /// What stands in tweed's way, keeps changing its objects, or differs between nodes
     Doctor(Doctor),
-    /// Everything that a report of a defect needs, in one archive, without secrets
-    Bundle(Bundle),
+    /// Whether a connection is allowed, and which policy decides, where
+    Why(Why),
+    /// Where new connections to a Service or an address go, and why
+    Where(WhereTo),
+    /// Whether the nodes reach each other, as they find by asking
+    Peers(Peers),
+    /// What tweed's rules have dropped, by reason
+    Drops(Drops),
+    /// Who has which address, and what is free, reserved or leaked
+    Addresses(Addresses),
     /// Draw the nodes and the ways between them
     Graph(Graph),
+    /// Everything that a report of a defect needs, in one archive, without secrets
+    Bundle(Bundle),
     /// The versions of this program and of the agents
     Version(Version),
+    /// A script by which a shell completes what is typed
+    Completion(Completion),
+    /// The manual pages
+    Man(Man),
 }
 
 #[cfg(test)]
