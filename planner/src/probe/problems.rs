@@ -25,9 +25,7 @@ pub(super) fn of<'a>(paths: impl Iterator<Item = &'a Path>, own: &Own) -> Vec<Pr
     same.filter_map(|same| {
         let kind = same.first()?.0;
         let named = same.iter().take(NAMED);
-        let mut named: Vec<_> = named
-            .map(|(_, path)| text(path, kind, own))
-            .collect();
+        let mut named: Vec<_> = named.map(|(_, path)| text(path, kind, own)).collect();
         if same.len() > NAMED {
             named.push(format!("and {} more like these", same.len() - NAMED));
         }

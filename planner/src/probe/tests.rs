@@ -301,7 +301,10 @@ fn both_ends_find_that_one_direction_is_lost() {
     // While the way comes back, nothing else is said of it.
     for _ in 0..10 {
         for text in go_on(&all, 1) {
-            assert!(text.is_empty() || text.starts_with("peer-one-way: "), "{text}");
+            assert!(
+                text.is_empty() || text.starts_with("peer-one-way: "),
+                "{text}"
+            );
         }
     }
     let nothing = |_: usize, to: IpAddr| to != pods(0) && to != pods(1);
