@@ -128,11 +128,15 @@ impl Prober {
     /// Ends the turns whose time is over.
     fn end_turns(&mut self, now: Instant) {
         let recent = self.recent();
-        while let Some((_, address)) = self.open.pop_front_if(|(ends, _)| *ends <= now) {
+        while let Some((ends, address)) = self.open.pop_front_if(|(ends, _)| *ends <= now) {
             let ways = u32::try_from(self.paths.len()).unwrap_or(u32::MAX);
             let Some(path) = self.paths.get_mut(&address) else {
                 continue;
             };
+            if now - ends > TIMEOUT {
+                // The agent, or its machine, has slept: answers may still wait to be read.
+                path.sent.retain(|sent| sent.answered);
+            }
             self.changed |= path.end(self.own.mtu, now, recent);
             let urgency = path.urgency();
             let is_late = urgency == Usual && !path.peer.is_main;

@@ -224,6 +224,20 @@ fn where_echoes_are_filtered_datagrams_and_connections_do() {
     assert_eq!(world.states(), [("silent", 1), ("unreachable", 1)].into());
 }
 
+/// As one that gets no processor, or whose machine was suspended.
+#[test]
+fn an_agent_that_slept_blames_nobody() {
+    let mut world = World::of(3);
+    world.run(20, |_| true);
+    for _ in 0..10 {
+        world.run_until(SPACING, |_| false, |_| false);
+        world.now += 5 * TIMEOUT;
+    }
+    assert_eq!(world.states(), [("answers", 3)].into());
+    world.run(20, |probe| !to(probe, 1));
+    assert_eq!(world.problems().len(), 1);
+}
+
 /// Two nodes between which packets of the tunnel pass in one direction only.
 #[test]
 fn both_ends_find_that_one_direction_is_lost() {
