@@ -171,3 +171,28 @@ fn filtered_echoes_are_no_problem() -> Result<(), LabError> {
     })?;
     wait_for_answers(&cluster, 1, 1.0)
 }
+
+/// What nobody mends, because the agent of that node does not run.
+#[test]
+fn what_is_broken_beside_a_dead_agent_is_named_by_the_others() -> Result<(), LabError> {
+    let mut cluster = Cluster::start_with(2, probing)?;
+    let broken = [
+        "ip link set tweed.1 down",
+        "ip link set tweed.1 address 02:00:00:00:00:01",
+        "ip route add unreachable 10.244.1.0/25",
+    ];
+    for what in broken {
+        wait_for_answers(&cluster, 1, 1.0)?;
+        cluster.kill_agent(2)?;
+        cluster[2].node.netns().sh(what)?;
+        let words = ["peer-silent", "node2", "192.0.2.12", "10.244.2.0"];
+        wait_for(&cluster, 1, &words)?;
+        cluster.start_agent(2)?;
+    }
+    // A route of others stays, is named where it is, and by whom its packets do not reach.
+    wait_for(&cluster, 2, &["route-taken", "10.244.1.0/25"])?;
+    wait_for(&cluster, 1, &["node2"])?;
+    let node = cluster[2].node.netns();
+    node.sh("ip route del unreachable 10.244.1.0/25")?;
+    wait_for_answers(&cluster, 1, 1.0)
+}
