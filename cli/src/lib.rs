@@ -63,14 +63,8 @@ pub fn run(cli: &Cli, page: &mut Page<'_>) -> Result<Exit> {
         Command::Where(verb) => ask(verb, common, page),
         Command::Addresses(verb) => ask(verb, common, page),
         Command::Peers(verb) => ask(verb, common, page),
-        Command::Drops(verb) => loop {
-            let exit = ask(verb, common, page)?;
-            if !verb.follow {
-                break Ok(exit);
-            }
-            page.flush()?;
-            std::thread::sleep(Duration::from_secs(1));
-        },
+        Command::Drops(verb) if verb.follow => follow(verb, common, page),
+        Command::Drops(verb) => ask(verb, common, page),
         Command::Version(verb) => {
             if page.format != Format::Json {
                 page.line(&format!("tweedctl {VERSION}"))?;
@@ -97,4 +91,19 @@ fn ask<V: Verb>(verb: &V, common: &Common, page: &mut Page<'_>) -> Result<Exit> 
         Target::Cluster => verb.remote(&Cluster::connect(common)?)?,
     };
     show(verb, &answers, page)
+}
+
+/// Asks again every second, until what is printed cannot be written any more.
+fn follow<V: Verb>(verb: &V, common: &Common, page: &mut Page<'_>) -> Result<Exit> {
+    ask(verb, common, page)?;
+    loop {
+        page.flush()?;
+        std::thread::sleep(Duration::from_secs(1));
+        match ask(verb, common, page) {
+            // An agent that is away for a moment does not end it.
+            Err(error) if page.format != Format::Json => page.line(&format!("{error:#}"))?,
+            Err(error) => return Err(error),
+            Ok(_) => {}
+        }
+    }
 }
