@@ -33,7 +33,7 @@ Examples:
   How this machine is, as root:
     tweedctl status --run-dir /run/tweed
 
-It ends with 1 if a node is not ready, and with 4 if one does not answer.";
+It ends with 1 if a node is not ready or has a problem, and with 4 if one does not answer.";
 
 /// Time between two looks with `--watch`.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -238,7 +238,7 @@ impl Verb for Status {
         let mut reports = answers
             .iter()
             .filter_map(|(_, answer)| answer.as_ref().ok());
-        if reports.any(|report| !report.ready) {
+        if reports.any(|report| !report.ready || !report.problems.is_empty()) {
             Exit::Findings
         } else {
             Exit::Fine

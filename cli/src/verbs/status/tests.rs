@@ -1,6 +1,6 @@
 //! What people see of nodes in every state.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 
 use tweed_core::agent_socket::message::Message as _;
@@ -89,6 +89,8 @@ range-full: warning
     let status = Status { watch: false };
     assert_eq!(status.exit(&answers), Exit::Findings);
     assert_eq!(status.exit(&answers[..1]), Exit::Fine);
+    let warning = problem("peer-silent", Effect::Warning, "it does not answer");
+    assert_eq!(status.exit(&[report("d", vec![warning])]), Exit::Findings);
 }
 
 /// What a node says whose agent does not run.
@@ -127,6 +129,10 @@ fn an_agent_that_refuses_to_answer_is_not_silent() {
     let listener = UnixListener::bind(run_dir.path().join(AGENT_SOCKET)).unwrap();
     let agent = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
+        // What is closed with a request unread is reset, with the answer in it.
+        BufReader::new(&stream)
+            .read_line(&mut String::new())
+            .unwrap();
         let message = "tweed-agent 0.0.9 does not understand the question".to_owned();
         let line = Answer::Error { message }.to_line().unwrap();
         stream.write_all(&line).unwrap();

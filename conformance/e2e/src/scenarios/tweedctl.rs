@@ -81,6 +81,16 @@ fn nodes<const N: usize>(fixture: &Fixture<'_>, words: [&str; N]) -> Result<(Opt
 }
 
 fn in_order(fixture: &mut Fixture<'_>, folder: &TempDir) -> Result<()> {
+    // The scenario before may have taken a node away, which others miss for a moment.
+    let what = "status to find nothing wrong";
+    fixture.kubectl().wait_for(what, LIMIT, || {
+        let told = tweedctl(fixture, ["status"]).map_err(|error| format!("{error:#}"))?;
+        if told.code == Some(FINE) {
+            Ok(())
+        } else {
+            Err(format!("it ends with {:?}: {}", told.code, told.text))
+        }
+    })?;
     let start = Instant::now();
     let (code, told) = nodes(fixture, ["status", "-o", "json"])?;
     let took = start.elapsed();
