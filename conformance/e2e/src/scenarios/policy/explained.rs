@@ -37,7 +37,7 @@ pub fn denied(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
         let by = format!("node {}: ingress of the destination is DENIED", cast.node);
         ensure!(told.contains(&by), "tweedctl says {told}");
         let expected = format!(
-            "direction=\"ingress\" from=\"e2e-policy/{}\" to=\"e2e-policy/server\"",
+            "reason=\"policy-ingress\" from=\"e2e-policy/{}\" to=\"e2e-policy/server\"",
             client.name
         );
         wait_until("a dropped packet in the agent's log", LIMIT, || {
