@@ -172,15 +172,6 @@ fn downgrade(
     let new = pods::start(fixture, "made-by-this", one)?;
     let before = plugins(fixture.cluster.nodes())?;
     let took = previous.roll_out(fixture.kubectl())?;
-    // It has all rules in one table, and leaves those of this version in force beside it.
-    for node in fixture.cluster.nodes() {
-        let tables = node.sh("nft list tables inet")?;
-        for table in ["tweed-services", "tweed-policy"] {
-            if tables.contains(table) {
-                node.sh(&format!("nft delete table inet {table}"))?;
-            }
-        }
-    }
     let after = plugins(fixture.cluster.nodes())?;
     ensure!(
         before.len() == 1 && after.len() == 1 && before != after,
