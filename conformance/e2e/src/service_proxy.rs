@@ -236,11 +236,7 @@ pub fn rules_of_kube_proxy(node: &Machine) -> Result<Vec<ProxyMode>> {
 /// them. Their senders repeat them.
 pub fn unsettled(fixture: &Fixture<'_>) -> Result<u64> {
     let of_node = |node: &Machine| {
-        let text = node.sh(
-            // The second is that of the version before, which an upgrade begins with.
-            "nft --json list counter inet tweed-services unsettled 2>/dev/null \
-             || nft --json list counter inet tweed-services service_unsettled",
-        )?;
+        let text = node.sh("nft --json list counter inet tweed-services unsettled")?;
         let answer: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
         let all = answer["nftables"].as_array();
         let counter = all.and_then(|all| all.iter().find(|one| one["counter"].is_object()));
