@@ -12,7 +12,7 @@ target_inside=./${target#"$root"/}
 # Files of the source that do not change the programs, the image or the manifest.
 not_previous=(.ci .git .gitignore CHANGELOG.md CONTRIBUTING.md ARCHITECTURE.md LICENSE Makefile README.md
     clippy.toml conformance deny.toml docs)
-previous_programs=(tweed tweed-agent tweed-install tweed-ipam)
+previous_programs=(tweed tweed-agent tweed-install tweed-ipam tweedctl)
 
 build_previous() {
     local step=previous origin version inputs start=$SECONDS
