@@ -95,7 +95,7 @@ change_formats() {
     change "$(file_with 'pub held: bool,')" 's/^( *)pub held: bool,$/\1#[serde(rename = "heldBefore")]\n&/'
     # Adds the name of the struct to every record, under this key.
     change "$(file_with 'pub struct Record {')" 's/^pub struct Record \{$/#[serde(tag = "kindBefore")]\n&/'
-    lower_constant 'const FORMAT: u32 = ' nft/src/inet_tweed/mod.rs
+    lower_constant 'const FORMAT: u32 = ' nft/src/overlay/mod.rs
     lower_constant 'pub const FORMAT: u32 = ' node-agent/src/kept_nodes/format.rs
 }
 
