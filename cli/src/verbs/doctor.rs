@@ -7,6 +7,7 @@ mod render;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::Args;
@@ -21,7 +22,7 @@ use crate::exit::Exit;
 use crate::node::Node;
 use crate::output::Page;
 use crate::verb::{Verb, show};
-use crate::verbs::status::{self, now_ms};
+use crate::verbs::status;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -132,6 +133,13 @@ pub(super) fn check_program() -> PathBuf {
     } else {
         CHECK.into()
     }
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let millis = since.unwrap_or_default().as_millis();
+    u64::try_from(millis).unwrap_or(u64::MAX)
 }
 
 impl Verb for Doctor {

@@ -4,7 +4,7 @@ mod kubernetes;
 mod render;
 
 use std::io::{self, IsTerminal as _};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
@@ -76,8 +76,6 @@ pub struct Report {
     pub notes: Vec<String>,
     /// What was put back since the agent started.
     pub drift: Vec<Drift>,
-    /// The node's time, in milliseconds since 1970.
-    pub time_ms: u64,
 }
 
 /// Ways to other nodes, without those to Nodes that are not Ready.
@@ -163,13 +161,6 @@ fn silent(why: &Unanswered) -> Found {
     }
 }
 
-/// Milliseconds since 1970.
-pub(super) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let millis = since.unwrap_or_default().as_millis();
-    u64::try_from(millis).unwrap_or(u64::MAX)
-}
-
 impl Report {
     /// How the node of this agent is.
     ///
@@ -217,7 +208,6 @@ impl Report {
             more_problems: status.more_problems,
             notes: status.notes,
             drift: status.drift,
-            time_ms: now_ms(),
         }
     }
 }
