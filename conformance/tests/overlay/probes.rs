@@ -1,8 +1,9 @@
 //! Nodes ask each other over the way that pods' packets take, and say what does not answer.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
-use tweed_lab::{AgentOptions, Cluster, LabError};
+use tweed_lab::{AgentOptions, Cluster, LabError, wait_until};
 
 use crate::state::wait_for_readyz;
 
@@ -144,12 +145,14 @@ fn with_direct_routes_the_nodes_have_the_first_addresses_of_their_ranges() -> Re
     for node in [1, 2] {
         wait_for_answers(&cluster, node, 1.0)?;
     }
-    let routes = cluster[1]
-        .node
-        .netns()
-        .sh("ip route show table local proto 116")?;
-    assert!(routes.contains("local 10.244.1.0 dev lo"), "{routes}");
-    Ok(())
+    let node = cluster[1].node.netns();
+    node.sh("ip route del local 10.244.1.0 dev lo table local proto 116")?;
+    wait_until("the route to be back", Duration::from_secs(12), || {
+        let routes = node.sh("ip route show table local proto 116");
+        let routes = routes.map_err(|error| error.to_string())?;
+        let is_back = routes.contains("local 10.244.1.0 dev lo");
+        is_back.then_some(()).ok_or(routes)
+    })
 }
 
 /// Whoever filters echoes has the agents' port.

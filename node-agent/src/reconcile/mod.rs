@@ -332,7 +332,9 @@ impl Reconcilers {
             }
             let local = network.local_addresses();
             let is_new = self.local_addresses.as_ref() != Some(&local);
-            if is_new || due.has(ResyncTarget::ForeignRules) {
+            // Of nodes with a tunnel, which have none, others are only removed now and then.
+            let is_polled = due.poll && !local.is_empty();
+            if is_new || is_polled || due.has(ResyncTarget::ForeignRules) {
                 let kept = kernel.keep_local_routes(&local)?;
                 // What was refused is tried again, and is a problem until then.
                 self.local_addresses = (!kept.failed()).then_some(local);
