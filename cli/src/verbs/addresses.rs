@@ -17,7 +17,7 @@ use tweed_ipam::record::{Record, State};
 use tweed_ipam::store::{Entry, Store, StoreError};
 use tweed_ipam::sweep::{Evidence, verdict};
 
-use crate::answered::{Answered, Unanswered};
+use crate::answered::{Answered, Unanswered, reports};
 use crate::exit::Exit;
 use crate::node::Node;
 use crate::output::{Format, Page};
@@ -140,12 +140,7 @@ impl Verb for Addresses {
             header.extend(["NETWORK", "CONTAINER", "INTERFACE", "LINK"]);
         }
         header.push("WHY");
-        let reports = || {
-            answers
-                .iter()
-                .filter_map(|(node, one)| Some((node, one.as_ref().ok()?)))
-        };
-        let rows = reports().flat_map(|(node, report)| {
+        let rows = reports(answers).flat_map(|(node, report)| {
             report
                 .addresses
                 .iter()
@@ -158,7 +153,7 @@ impl Verb for Addresses {
             rows.iter_mut().for_each(|row| drop(row.remove(0)));
         }
         page.table(&header, &rows)?;
-        for (node, report) in reports() {
+        for (node, report) in reports(answers) {
             let of = if node.is_empty() { "" } else { ", node " };
             for Range { range, used, free } in &report.ranges {
                 page.line(&format!("{range}: {used} used, {free} free{of}{node}"))?;
@@ -171,10 +166,7 @@ impl Verb for Addresses {
     }
 
     fn exit(&self, answers: &[Answered<Report>]) -> Exit {
-        let reports = answers
-            .iter()
-            .filter_map(|(_, answer)| answer.as_ref().ok());
-        let mut all = reports.flat_map(|report| &report.addresses);
+        let mut all = reports(answers).flat_map(|(_, report)| &report.addresses);
         if all.any(|one| one.state == Holding::Leaked) {
             Exit::Findings
         } else {

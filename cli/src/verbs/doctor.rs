@@ -16,7 +16,7 @@ use tweed_component::message::Drift;
 use tweed_core::problem::ProblemKind;
 use tweed_netlink::{Socket, link};
 
-use crate::answered::{Answered, Unanswered};
+use crate::answered::{Answered, Unanswered, reports};
 use crate::cluster::Cluster;
 use crate::exit::Exit;
 use crate::node::Node;
@@ -178,9 +178,7 @@ impl Verb for Doctor {
     }
 
     fn exit(&self, answers: &[Answered<Report>]) -> Exit {
-        let mut reports = answers
-            .iter()
-            .filter_map(|(_, answer)| answer.as_ref().ok());
+        let mut reports = reports(answers).map(|(_, report)| report);
         let is_bad = |report: &Report| {
             let mut levels = report.findings.iter().map(|finding| finding.level);
             levels.any(|level| level > Level::Ok) || !report.drift.is_empty()

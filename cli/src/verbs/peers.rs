@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tweed_component::message::{Answer, Request};
 use tweed_component::peers::{PeerState, PeerStatus, Way};
 
-use crate::answered::{Answered, Unanswered};
+use crate::answered::{Answered, Unanswered, reports};
 use crate::exit::Exit;
 use crate::node::{Node, unexpected};
 use crate::output::{Format, Page};
@@ -58,9 +58,7 @@ impl Verb for Peers {
     }
 
     fn render(&self, answers: &[Answered<Report>], page: &mut Page<'_>) -> io::Result<()> {
-        let reports = answers.iter();
-        let reports = reports.filter_map(|(node, one)| Some((node.as_str(), one.as_ref().ok()?)));
-        let reports: Vec<(&str, &Report)> = reports.collect();
+        let reports: Vec<(&str, &Report)> = reports(answers).collect();
         match reports.as_slice() {
             [_, _, ..] if page.format == Format::Table => matrix(&reports, page)?,
             _ => rows(&reports, page)?,
@@ -69,10 +67,7 @@ impl Verb for Peers {
     }
 
     fn exit(&self, answers: &[Answered<Report>]) -> Exit {
-        let reports = answers
-            .iter()
-            .filter_map(|(_, answer)| answer.as_ref().ok());
-        let peers = reports.flat_map(|report| &report.peers);
+        let peers = reports(answers).flat_map(|(_, report)| &report.peers);
         let exits = peers.map(|peer| match peer.state {
             PeerState::Answers | PeerState::NotReady => Exit::Fine,
             PeerState::Unknown => Exit::Undetermined,

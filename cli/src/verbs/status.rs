@@ -15,7 +15,7 @@ use tweed_core::agent_state::{AGENT_STATE_FILE, LastState, Readiness};
 use tweed_core::problem::Effect;
 use tweed_core::{limits, regular_file};
 
-use crate::answered::{Answered, Unanswered};
+use crate::answered::{Answered, Unanswered, reports};
 use crate::cluster::Cluster;
 use crate::exit::Exit;
 use crate::node::{Node, unexpected};
@@ -225,10 +225,7 @@ impl Verb for Status {
     }
 
     fn exit(&self, answers: &[Answered<Report>]) -> Exit {
-        let mut reports = answers
-            .iter()
-            .filter_map(|(_, answer)| answer.as_ref().ok());
-        if reports.any(|report| !report.ready || !report.problems.is_empty()) {
+        if reports(answers).any(|(_, report)| !report.ready || !report.problems.is_empty()) {
             Exit::Findings
         } else {
             Exit::Fine

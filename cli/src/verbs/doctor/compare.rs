@@ -7,7 +7,7 @@ use ipnetwork::IpNetwork;
 use tweed_component::explain::listed;
 
 use super::{Finding, Level, Report};
-use crate::answered::Answered;
+use crate::answered::{Answered, reports};
 use crate::cluster::Place;
 use crate::verbs::nodes::{grouped, named};
 
@@ -26,10 +26,7 @@ pub(super) fn findings(
     answers: &[Answered<Report>],
     asked: RangeInclusive<u64>,
 ) -> Vec<Finding> {
-    let reports: Vec<(&str, &Report)> = answers
-        .iter()
-        .filter_map(|(node, answer)| Some((node.as_str(), answer.as_ref().ok()?)))
-        .collect();
+    let reports: Vec<(&str, &Report)> = reports(answers).collect();
     let mut findings = cidrs(places);
     findings.extend(versions(&reports));
     findings.extend(clocks(&reports, &asked));

@@ -5,7 +5,7 @@ use std::io;
 
 use super::compare::ALL_NODES;
 use super::{Level, Report};
-use crate::answered::Answered;
+use crate::answered::{Answered, reports};
 use crate::output::{Page, Tone};
 use crate::verbs::nodes::{grouped, named};
 
@@ -14,10 +14,7 @@ const MAX_OBJECTS: usize = 10;
 
 /// Prints what was found.
 pub(super) fn render(answers: &[Answered<Report>], page: &mut Page<'_>) -> io::Result<()> {
-    let reports = answers
-        .iter()
-        .filter_map(|(node, answer)| Some((node, answer.as_ref().ok()?)));
-    let reports: Vec<(&str, &Report)> = reports.map(|(node, one)| (node.as_str(), one)).collect();
+    let reports: Vec<(&str, &Report)> = reports(answers).collect();
     let found = reports.iter().flat_map(|(node, report)| {
         let wrong = report.findings.iter().filter(|one| one.level > Level::Ok);
         wrong.map(|finding| ((Reverse(finding.level), finding), *node))

@@ -7,7 +7,7 @@ use tweed_component::message::{Found, RangeUse};
 use tweed_core::problem::Effect;
 
 use super::Report;
-use crate::answered::Answered;
+use crate::answered::{Answered, reports};
 use crate::output::{Format, Page, Tone};
 use crate::verbs::nodes::{grouped, named};
 
@@ -112,10 +112,7 @@ fn addresses(ranges: &[RangeUse]) -> String {
 
 /// Prints each kind of problem once, the worst first: what is wrong and where, and its cure.
 fn problems(answers: &[Answered<Report>], page: &mut Page<'_>) -> io::Result<()> {
-    let reports = answers
-        .iter()
-        .filter_map(|(_, answer)| answer.as_ref().ok());
-    let found = reports.flat_map(|report| {
+    let found = reports(answers).flat_map(|(_, report)| {
         let with_node = |problem| (problem, report.node.as_str());
         report.problems.iter().map(with_node)
     });

@@ -18,7 +18,7 @@ use tweed_component::message::{Answer, Request};
 use super::places::{Destination, Place, destination, source};
 use super::{addresses, where_to};
 use crate::agents::Agents;
-use crate::answered::{Answered, Unanswered};
+use crate::answered::{Answered, Unanswered, reports};
 use crate::exit::Exit;
 use crate::node::{Node, unexpected};
 use crate::output::{Page, Tone};
@@ -142,10 +142,7 @@ impl Verb for Why {
             };
         }
         page.line(&format!("{} → {}", self.from, self.to))?;
-        let service = answers
-            .iter()
-            .filter_map(|(_, answer)| answer.as_ref().ok());
-        for step in service.flat_map(|report| &report.service) {
+        for step in reports(answers).flat_map(|(_, report)| &report.service) {
             page.line(&format!("  {step}"))?;
         }
         let merged = merge::merged(answers);
@@ -165,7 +162,6 @@ impl Verb for Why {
     }
 
     fn exit(&self, answers: &[Answered<Report>]) -> Exit {
-        let mut reports = answers.iter().filter_map(|(_, one)| one.as_ref().ok());
         let merged = merge::merged(answers);
         let flows = merged.flows.iter();
         let verdicts: Vec<&Verdict> = flows.map(|(flow, _)| flow.verdict()).collect();
@@ -175,7 +171,8 @@ impl Verb for Why {
         let is_open = open.next().is_some();
         let is_of_one_node = answers.iter().all(|(node, _)| node.is_empty());
         let is_denied = verdicts.contains(&&Verdict::Denied);
-        if self.exit_code && (is_denied || reports.any(Report::is_refused)) {
+        if self.exit_code && (is_denied || reports(answers).any(|(_, report)| report.is_refused()))
+        {
             Exit::Denied
         } else if is_open && (self.exit_code || !is_of_one_node) {
             Exit::Undetermined
