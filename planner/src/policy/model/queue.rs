@@ -15,7 +15,7 @@ use super::select::{Policies, touched_policies};
 use super::{Model, index::Index};
 
 /// Maximum number of rules of the policies that one plan takes up, if these are more than one.
-const MAX_RULES: usize = 200;
+const MAX_RULES: usize = 50;
 
 /// The policies that wait, by whose they are.
 #[derive(Debug)]
