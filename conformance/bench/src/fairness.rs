@@ -30,8 +30,11 @@ enum Tenant {
 use Tenant::{Policies, Service};
 
 #[rustfmt::skip]
-const ALL: [Tenant; 2] =
-    [Service { ports: 100, slices: 60 }, Policies { policies: 100, rules: 100 }];
+const ALL: [Tenant; 3] = [
+    Service { ports: 100, slices: 60 },
+    Policies { policies: 100, rules: 100 },
+    Policies { policies: 600, rules: 200 },
+];
 #[rustfmt::skip]
 const FEW: [Tenant; 2] = [Service { ports: 2, slices: 2 }, Policies { policies: 2, rules: 2 }];
 
