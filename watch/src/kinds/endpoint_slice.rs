@@ -14,7 +14,7 @@ use tweed_core::object::endpoint_slice::{
 };
 
 use super::metadata::Metadata;
-use super::{lossy, protocol, service};
+use super::{exact, lossy, protocol, service};
 use crate::kind::{InvalidName, Kind};
 
 message! {
@@ -73,12 +73,13 @@ impl Kind for EndpointSlice {
             name: metadata.name(Self::NAME)?,
             service: metadata.label(SERVICE_LABEL).unwrap_or_default(),
             not_ours: service::not_ours(&mut metadata),
-            endpoints: fields
-                .endpoints
-                .into_iter()
-                .filter_map(EndpointFields::read)
-                .collect(),
-            ports: fields.ports.into_iter().filter_map(Port::read).collect(),
+            endpoints: exact(
+                fields
+                    .endpoints
+                    .into_iter()
+                    .filter_map(EndpointFields::read),
+            ),
+            ports: exact(fields.ports.into_iter().filter_map(Port::read)),
             triggered: metadata.annotation(TRIGGERED).and_then(|text| time(&text)),
         })
     }
@@ -93,7 +94,7 @@ impl EndpointFields {
     fn read(self) -> Option<Endpoint> {
         let conditions = self.conditions.unwrap_or_default();
         let hints = self.hints.unwrap_or_default();
-        let names = |hints: Vec<For>| hints.into_iter().map(|one| lossy(one.name)).collect();
+        let names = |hints: Vec<For>| exact(hints.into_iter().map(|one| lossy(one.name)));
         Some(Endpoint {
             address: self.addresses.into_iter().next().map(lossy)?,
             ready: conditions.ready.unwrap_or(true),

@@ -54,6 +54,14 @@ fn is_of<K: Kind>(kind: &str, api_version: Option<&str>) -> bool {
     kind == K::NAME && api_version.is_none_or(|version| version == K::api_version())
 }
 
+/// The values of a list without room for more. `collect` keeps the allocation of what it reads,
+/// which has grown by doubling and has entries of another size.
+pub(crate) fn exact<T>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut values: Vec<T> = values.collect();
+    values.shrink_to_fit();
+    values
+}
+
 /// Text for an object. Bytes that are not UTF-8 become U+FFFD.
 pub(crate) fn lossy(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
@@ -65,7 +73,7 @@ pub(crate) fn lossy(bytes: Vec<u8>) -> String {
 fn list_or_first(list: Vec<Vec<u8>>, first: Vec<Vec<u8>>) -> Vec<String> {
     let texts = |bytes: Vec<Vec<u8>>| -> Vec<String> {
         let bytes = bytes.into_iter().filter(|bytes| !bytes.is_empty());
-        bytes.map(lossy).collect()
+        exact(bytes.map(lossy))
     };
     match texts(list) {
         none if none.is_empty() => texts(first),

@@ -20,7 +20,7 @@ use tweed_core::object::selector::LabelSelector;
 use super::metadata::Metadata;
 use super::network_policy_port::PolicyPort;
 use super::selector::{Selector, selector};
-use super::{list, lossy, only_keys, or_invalid, strict_object, text};
+use super::{exact, list, lossy, only_keys, or_invalid, strict_object, text};
 use crate::kind::{InvalidName, Kind};
 
 message! {
@@ -89,9 +89,9 @@ impl Kind for NetworkPolicy {
             name: metadata.name(Self::NAME)?,
             uid: lossy(metadata.uid),
             pod_selector: spec.pod_selector.unwrap_or_default().into(),
-            policy_types: spec.policy_types.into_iter().map(lossy).collect(),
-            ingress: spec.ingress.into_iter().map(Rule::from).collect(),
-            egress: spec.egress.into_iter().map(Rule::from).collect(),
+            policy_types: exact(spec.policy_types.into_iter().map(lossy)),
+            ingress: exact(spec.ingress.into_iter().map(Rule::from)),
+            egress: exact(spec.egress.into_iter().map(Rule::from)),
         })
     }
 }
@@ -99,8 +99,8 @@ impl Kind for NetworkPolicy {
 impl From<RuleFields> for Rule {
     fn from(rule: RuleFields) -> Self {
         Self {
-            peers: rule.peers.into_iter().map(Peer::from).collect(),
-            ports: rule.ports.into_iter().map(PolicyPort::read).collect(),
+            peers: exact(rule.peers.into_iter().map(Peer::from)),
+            ports: exact(rule.ports.into_iter().map(PolicyPort::read)),
         }
     }
 }
@@ -115,7 +115,7 @@ impl From<PeerFields> for Peer {
         match (peer.ip_block, selectors) {
             (Some(block), (None, None)) => Self::Block {
                 cidr: lossy(block.cidr),
-                except: block.except.into_iter().map(lossy).collect(),
+                except: exact(block.except.into_iter().map(lossy)),
             },
             (Some(_), _) => unknown("ipBlock beside a selector".into()),
             (None, (None, None)) => unknown("no field that is known".into()),

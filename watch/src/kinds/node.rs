@@ -11,7 +11,7 @@ use serde_json::Value;
 use tweed_core::object::node::{Node, NodeAddress, TO_BE_DELETED};
 
 use super::metadata::Metadata;
-use super::{items, list_or_first, lossy, text};
+use super::{exact, items, list_or_first, lossy, text};
 use crate::kind::{InvalidName, Kind};
 
 message! {
@@ -66,11 +66,6 @@ impl Kind for Node {
         let ready = conditions.find(|condition| condition.kind == b"Ready");
         let not_ready = ready.is_some_and(|condition| condition.status != b"True");
         let addresses = status.addresses.into_iter();
-        let mut addresses: Vec<NodeAddress> = addresses.filter_map(Address::of_use).collect();
-        let mut pod_cidrs = list_or_first(spec.pod_cidrs, spec.pod_cidr);
-        // Thousands of Nodes are kept, and lists come with room for four entries.
-        addresses.shrink_to_fit();
-        pod_cidrs.shrink_to_fit();
         let mut taints = spec.taints.iter();
         let to_be_deleted = taints.any(|taint| taint.key == TO_BE_DELETED.as_bytes());
         Ok(Self {
@@ -80,8 +75,8 @@ impl Kind for Node {
             not_ready,
             labels: metadata.labels().into(),
             uid: lossy(metadata.uid),
-            pod_cidrs,
-            addresses,
+            pod_cidrs: list_or_first(spec.pod_cidrs, spec.pod_cidr),
+            addresses: exact(addresses.filter_map(Address::of_use)),
         })
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tweed_core::object::selector::{LabelSelector, Operator, Requirement};
 
 use super::metadata::{Label, labels, labels_of};
-use super::{lossy, or_empty, or_invalid, strict, text};
+use super::{exact, lossy, or_empty, or_invalid, strict, text};
 
 /// A `meta/v1.LabelSelector`.
 #[derive(prost::Message, Deserialize)]
@@ -109,7 +109,7 @@ impl From<Selector> for LabelSelector {
 
 impl From<Expression> for Requirement {
     fn from(expression: Expression) -> Self {
-        let values: Vec<String> = expression.values.into_iter().map(lossy).collect();
+        let values = exact(expression.values.into_iter().map(lossy));
         // The API refuses `In` and `NotIn` without values, and values with the others.
         let operator = match (&*expression.operator, values.is_empty()) {
             (b"In", false) => Operator::In,

@@ -8,7 +8,7 @@ use tweed_core::object::service::{
 };
 
 use super::metadata::Metadata;
-use super::{list_or_first, lossy, protocol};
+use super::{exact, list_or_first, lossy, protocol};
 use crate::kind::{InvalidName, Kind};
 
 message! {
@@ -92,10 +92,10 @@ impl Kind for Service {
                 lossy(spec.kind)
             },
             cluster_ips: cluster_ips(list_or_first(spec.cluster_ips, vec![spec.cluster_ip])),
-            external_ips: spec.external_ips.into_iter().map(lossy).collect(),
+            external_ips: exact(spec.external_ips.into_iter().map(lossy)),
             load_balancer_ips: load_balancer.map(LoadBalancer::ips).unwrap_or_default(),
-            source_ranges: spec.source_ranges.into_iter().map(lossy).collect(),
-            ports: spec.ports.into_iter().filter_map(Port::read).collect(),
+            source_ranges: exact(spec.source_ranges.into_iter().map(lossy)),
+            ports: exact(spec.ports.into_iter().filter_map(Port::read)),
         })
     }
 }
@@ -120,10 +120,8 @@ fn cluster_ips(mut all: Vec<String>) -> Vec<String> {
 impl LoadBalancer {
     fn ips(self) -> Vec<String> {
         let ingress = self.ingress.into_iter();
-        ingress
-            .filter(|one| !one.ip.is_empty() && one.ip_mode != b"Proxy")
-            .map(|one| lossy(one.ip))
-            .collect()
+        let own = ingress.filter(|one| !one.ip.is_empty() && one.ip_mode != b"Proxy");
+        exact(own.map(|one| lossy(one.ip)))
     }
 }
 

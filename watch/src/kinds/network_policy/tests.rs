@@ -112,6 +112,20 @@ fn a_policy_as_the_api_writes_it() {
     assert_eq!(found, expected);
 }
 
+/// Policies may have tens of thousands of rules, and stay.
+#[test]
+fn lists_have_no_room_for_more() {
+    let rule = json!({
+        "from": [{"podSelector": {"matchLabels": {"app": "web"}}}],
+        "ports": [{"port": 80}],
+    });
+    let rules = policy(&json!({ "ingress": [rule, rule, rule] })).ingress;
+    assert_eq!(rules.capacity(), 3);
+    for Rule { peers, ports } in rules {
+        assert_eq!((peers.capacity(), ports.capacity()), (1, 1));
+    }
+}
+
 #[test]
 fn a_policy_can_be_as_good_as_empty() {
     let empty = NetworkPolicy {

@@ -16,7 +16,9 @@ pub fn of_network_policy(policy: &NetworkPolicy) -> Rules {
     let types = policy_types(policy, &mut unsupported);
     let mut direction = |applies: bool, rules: &[network::Rule]| {
         let rule = |rule| network_rule(&policy.namespace, rule, &mut unsupported);
-        let rules: Vec<Rule> = rules.iter().filter_map(rule).collect();
+        let mut rules: Vec<Rule> = rules.iter().filter_map(rule).collect();
+        // A policy may have thousands, and stays.
+        rules.shrink_to_fit();
         applies.then(|| if known_subject { rules } else { Vec::new() })
     };
     let egress = direction(types.egress, &policy.egress);
