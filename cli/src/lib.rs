@@ -22,8 +22,9 @@ pub mod verbs;
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::CommandFactory as _;
+use clap::error::ErrorKind;
 
 use answered::Unanswered;
 use args::{Cli, Command};
@@ -56,7 +57,10 @@ pub fn run(cli: &Cli, page: &mut Page<'_>) -> Result<Exit> {
             Target::Cluster => verb.in_cluster(&Cluster::connect(common)?, page),
         },
         Command::Graph(verb) => match target(common, Surroundings::find())? {
-            Target::Node(_) => bail!("a drawing is of a cluster: name its kubeconfig"),
+            Target::Node(_) => {
+                let why = "a drawing is of a cluster: give --kubeconfig in place of --run-dir";
+                Err(Cli::command().error(ErrorKind::ArgumentConflict, why))?
+            }
             Target::Cluster => verb.in_cluster(&Cluster::connect(common)?, page),
         },
         Command::Why(verb) => ask(verb, common, page),

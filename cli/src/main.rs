@@ -28,6 +28,10 @@ fn main() -> ExitCode {
     let mut page = Page::new(&mut out, cli.common.output);
     page.has_colours = has_colours;
     let exit = tweed_ctl::run(&cli, &mut page).unwrap_or_else(|error| {
+        let error = match error.downcast::<clap::Error>() {
+            Ok(wrong_usage) => wrong_usage.exit(),
+            Err(error) => error,
+        };
         let is_reader_gone = error
             .downcast_ref::<io::Error>()
             .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);

@@ -17,6 +17,9 @@ use crate::mac::Mac;
 use crate::name::InvalidName;
 use crate::text::hex;
 
+/// Name of the network that the agent publishes, and of its folder in the address store.
+pub const NETWORK_NAME: &str = "tweed";
+
 macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident, $what:literal, $check:ident) => {
         $(#[$doc])*

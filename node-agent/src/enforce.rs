@@ -12,7 +12,7 @@ use tweed_planner::policy::explain::not_listed;
 use tweed_planner::policy::{LocalPod, PolicyPlanner};
 
 use crate::index::PolicyIndex;
-use crate::publish::conflist::NETWORK_NAME;
+use tweed_core::attachment::NETWORK_NAME;
 
 /// What has become of a pod's addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 use serde::{Deserialize, Serialize};
 use tweed_core::agent_state::AGENT_STATE_FILE;
+use tweed_core::attachment::{NETWORK_NAME, NetworkName};
 use tweed_core::netns;
 use tweed_ipam::record::{Record, State};
 use tweed_ipam::store::{Entry, Store, StoreError};
@@ -197,7 +198,13 @@ fn read(node: &Node) -> Result<Report, StoreError> {
     let folder = node.run_dir.join("ipam");
     let cidrs = pod_cidrs(&node.run_dir);
     let mut report = Report::default();
-    for network in Store::networks(&folder)? {
+    let mut networks = Store::networks(&folder)?;
+    if networks.is_empty() {
+        // Before its first pod a node has no store, and all of its range is free.
+        networks.extend(NetworkName::new(NETWORK_NAME).ok());
+    }
+    let is_only_one = networks.len() == 1;
+    for network in networks {
         let store = Store::open(&folder, &network);
         let (records, problems) = store.records()?;
         report
@@ -213,7 +220,7 @@ fn read(node: &Node) -> Result<Report, StoreError> {
         let usage = cidrs.iter().filter_map(|range| {
             let usage = store.usage_of(*range)?;
             let (range, used, free) = (*range, usage.used, usage.free);
-            (used > 0).then_some(Range { range, used, free })
+            (used > 0 || is_only_one).then_some(Range { range, used, free })
         });
         report.ranges.extend(usage);
     }
@@ -322,7 +329,7 @@ pub fn of_container(node: &Node, id: &str) -> Result<IpAddr, Unanswered> {
 
 #[cfg(test)]
 mod tests {
-    use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName, PodName};
+    use tweed_core::attachment::{Attachment, ContainerId, IfName, PodName};
     use tweed_ipam::record::{Owner, Process};
 
     use super::*;
@@ -401,6 +408,12 @@ mod tests {
         let run_dir = folder.path().to_owned();
         let node = Node { run_dir };
         assert_eq!(Addresses {}.local(&node), Ok(Report::default()));
+        let state = r#"{"podCIDRs": ["10.244.1.0/24"]}"#;
+        std::fs::write(node.run_dir.join(AGENT_STATE_FILE), state).unwrap();
+        let ranges = Addresses {}.local(&node).unwrap().ranges;
+        let range = "10.244.1.0/24".parse().unwrap();
+        let (used, free) = (0, 253);
+        assert_eq!(ranges, [Range { range, used, free }]);
         let error = of_container(&node, "4f").unwrap_err();
         assert!(error.error.contains("no container 4f"), "{error}");
     }

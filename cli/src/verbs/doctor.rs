@@ -32,6 +32,10 @@ Examples:
   This machine, as root:
     tweedctl doctor --run-dir /run/tweed
 
+  A machine whose runtime looks for plugins in other folders, such as k3s:
+    TWEED_CNI_BIN_DIR=/opt/k3s/bin TWEED_CNI_CONF_DIR=/opt/k3s/net.d \\
+      tweedctl doctor --run-dir /run/tweed
+
 In a cluster tweed-install check runs in the agents' containers. What it does not see from
 there is listed as not checked: tweed-install check on the node itself looks at that too.
 It ends with 1 if anything was found, and with 4 if a node does not answer or anything else

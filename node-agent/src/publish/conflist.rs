@@ -8,11 +8,9 @@ use std::time::Duration;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 use tweed_cni::CniVersion;
+use tweed_core::attachment::NETWORK_NAME;
 
 use super::NodeNetwork;
-
-/// Name of the network, and of its folder in the address store.
-pub const NETWORK_NAME: &str = "tweed";
 
 /// The newest value of `cniVersion`: runtimes before CNI 1.1 do not know
 /// `cniVersions`, and refuse a config whose `cniVersion` they do not know.

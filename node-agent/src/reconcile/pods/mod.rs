@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use std::{mem, sync::Arc};
 
 use tweed_core::agent_socket::message::Judge;
-use tweed_core::attachment::{Attachment, NetworkName};
+use tweed_core::attachment::{Attachment, NETWORK_NAME, NetworkName};
 use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{leaving::try_lock_cleanup, version::Version};
@@ -35,7 +35,7 @@ use tweed_planner::policy::LocalPod;
 
 use super::sysctl::{self, Sysctl};
 use super::{kernel::Kernel, outcome::Outcome, tables::PodLinks};
-use crate::{config::Config, publish::conflist::NETWORK_NAME, serve::metrics::Metrics};
+use crate::{config::Config, serve::metrics::Metrics};
 use leaving::{Leaving, Step};
 use owners::{Owners, owners};
 use store::{NetworkStore, store_problem};

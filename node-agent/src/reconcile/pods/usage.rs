@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use ipnetwork::IpNetwork;
-use tweed_core::attachment::NetworkName;
+use tweed_core::attachment::{NETWORK_NAME, NetworkName};
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_ipam::store::{Host, Store};
 
-use crate::{publish::conflist::NETWORK_NAME, serve::metrics::RangeUse};
+use crate::serve::metrics::RangeUse;
 
 /// The use of each of `pod_cidrs`, counted in the stores below `data_dir`. One
 /// that cannot be counted, or has no address to give, is left out.

@@ -1,7 +1,7 @@
 //! What a held plan does to the marker, to ADDs and to the problems.
 
 use tweed_core::agent_socket::message::Judge;
-use tweed_core::attachment::{ContainerId, IfName, NetworkName, PodName};
+use tweed_core::attachment::{ContainerId, IfName, NETWORK_NAME, NetworkName, PodName};
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::network_policy::{Peer, Rule};
 use tweed_core::object::selector::{LabelSelector, Labels};
@@ -11,7 +11,6 @@ use tweed_planner::policy::{PodScope, PolicyKinds, Step};
 
 use super::*;
 use crate::enforce::{Verdict, verdict};
-use crate::publish::conflist::NETWORK_NAME;
 
 mod claims;
 
