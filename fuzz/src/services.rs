@@ -141,10 +141,12 @@ fn verdict(desired: &Desired, source: IpAddr, is_own: bool, key: Frontend) -> Ve
     let Some(at) = lookup::frontend(desired, key, true) else {
         return Verdict::Without(lookup::without(desired, key.address, false));
     };
-    let origin = match is_own {
-        true => Origin::Node,
-        false if lookup::within(&desired.pod_networks, source) => Origin::Pod,
-        false => Origin::Outside,
+    let origin = if is_own {
+        Origin::Node
+    } else if lookup::within(&desired.pod_networks, source) {
+        Origin::Pod
+    } else {
+        Origin::Outside
     };
     let way = lookup::way(desired, at, origin, Some(source));
     match way.expect("a frontend that is found leads somewhere") {

@@ -79,9 +79,10 @@ impl Headers {
         let address = |at: usize| Some(Ipv4Addr::from(*packet.get(at..)?.first_chunk::<4>()?));
         let is_later_fragment = u16::from_be_bytes([header[6], header[7]]) & 0x1fff != 0;
         let protocol = header[9];
-        let content = match is_later_fragment {
-            true => None,
-            false => packet.get(length..),
+        let content = if is_later_fragment {
+            None
+        } else {
+            packet.get(length..)
         };
         Some(Self {
             source: address(12)?.into(),

@@ -123,13 +123,14 @@ async fn run_over(
     let board = Arc::new(StatusBoard::new(Instant::now()));
     // With --once it may run beside the agent of the node: both do the same, and
     // only that one listens on the ports.
-    let _lock = match config.once {
-        true => None,
-        false => tokio::select! {
+    let _lock = if config.once {
+        None
+    } else {
+        tokio::select! {
             biased;
             () = stop.cancelled() => return Ok(Ending::Stopped),
             lock = take_lock(&config.run_dir, HANDOVER) => Some(lock?),
-        },
+        }
     };
     let (registry, metrics) = Metrics::register();
     let of_services = config

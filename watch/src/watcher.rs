@@ -373,13 +373,14 @@ pub async fn next_event<K: Kind>(
         if line.trim_ascii().is_empty() {
             continue;
         }
-        return json::event(line)
-            .map(Some)
-            .map_err(|error| match error.is_eof() {
+        return json::event(line).map(Some).map_err(|error| {
+            if error.is_eof() {
                 // The last line of a connection that was cut.
-                true => Failure::broken(url, "it ended within a line"),
-                false => Failure::garbage(url, &error),
-            });
+                Failure::broken(url, "it ended within a line")
+            } else {
+                Failure::garbage(url, &error)
+            }
+        });
     }
     Ok(None)
 }

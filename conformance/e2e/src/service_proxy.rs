@@ -129,9 +129,10 @@ pub fn abandon_hand_over(fixture: &Fixture<'_>) -> Result<()> {
 
 /// Waits until a DaemonSet has pods on all nodes that are Ready, or no pods.
 fn wait_pods(fixture: &Fixture<'_>, daemon_set: &str, on_nodes: bool) -> Result<()> {
-    let count = match on_nodes {
-        true => fixture.cluster.nodes().count(),
-        false => 0,
+    let count = if on_nodes {
+        fixture.cluster.nodes().count()
+    } else {
+        0
     };
     let what = format!("pods of {daemon_set} on {count} nodes");
     let line = format!("get daemonset {daemon_set} --namespace kube-system");
@@ -146,9 +147,10 @@ fn wait_pods(fixture: &Fixture<'_>, daemon_set: &str, on_nodes: bool) -> Result<
         ];
         let is_all = |key: &&str| status[*key].as_u64().unwrap_or_default() == count as u64;
         let is_current = status["observedGeneration"] == found["metadata"]["generation"];
-        match is_current && keys.iter().all(is_all) {
-            true => Ok(()),
-            false => Err(status.to_string()),
+        if is_current && keys.iter().all(is_all) {
+            Ok(())
+        } else {
+            Err(status.to_string())
         }
     })?)
 }

@@ -111,9 +111,10 @@ impl Snapshot {
             let mut unsettled = last.changes(&now);
             unsettled.extend(tentative.map(|address| format!("address {address}")));
             last = now;
-            match unsettled.is_empty() {
-                true => Ok(last.clone()),
-                false => Err(unsettled.join("\n")),
+            if unsettled.is_empty() {
+                Ok(last.clone())
+            } else {
+                Err(unsettled.join("\n"))
             }
         })
     }

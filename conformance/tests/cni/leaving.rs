@@ -204,9 +204,10 @@ fn a_finisher_names_its_network_namespace_only_while_it_looks_for_links() {
         // It has none left to delete if it has ended before this.
         let is_at_work = fixture.leaving() > 0;
         wait_until("the finisher to end", DELETION_LIMIT, || {
-            match finishers(&fixture).is_empty() {
-                true => Ok(()),
-                false => Err("it is at work".to_owned()),
+            if finishers(&fixture).is_empty() {
+                Ok(())
+            } else {
+                Err("it is at work".to_owned())
             }
         })
         .unwrap();

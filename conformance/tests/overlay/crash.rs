@@ -274,9 +274,10 @@ pub fn wait_until_no_draft(node: &Node, when: &str) -> Result<(), LabError> {
     wait_until(&what, LIMIT, || {
         let folders = [node.run_dir(), node.cni_conf_dir()];
         let drafts: Vec<_> = folders.iter().flat_map(|folder| drafts(folder)).collect();
-        match drafts.is_empty() {
-            true => Ok(()),
-            false => Err(drafts.join(", ")),
+        if drafts.is_empty() {
+            Ok(())
+        } else {
+            Err(drafts.join(", "))
         }
     })
 }

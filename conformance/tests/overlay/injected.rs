@@ -149,9 +149,10 @@ impl Stage {
                 has_ended = true;
             }
             let missing = self.missing().map_err(|error| error.chain())?;
-            match missing.is_empty() {
-                true => Ok(()),
-                false => Err(missing.join("\n")),
+            if missing.is_empty() {
+                Ok(())
+            } else {
+                Err(missing.join("\n"))
             }
         })?;
         Ok(has_ended)

@@ -172,14 +172,14 @@ impl Ways<'_> {
         };
         let any_source = || sources.clone().next();
         let any_destination = || destinations.clone().next();
-        match rule.inverted {
-            false => source(true).zip(destination(true)),
-            true if rule.special || rule.more => any_source().zip(any_destination()),
-            true => {
-                let by_source = source(false).zip(any_destination());
-                by_source.or_else(|| any_source().zip(destination(false)))
-            }
+        if !rule.inverted {
+            return source(true).zip(destination(true));
         }
+        if rule.special || rule.more {
+            return any_source().zip(any_destination());
+        }
+        let by_source = source(false).zip(any_destination());
+        by_source.or_else(|| any_source().zip(destination(false)))
     }
 
     /// The links that packets from outside come in by.

@@ -80,9 +80,10 @@ fn judge(path: &str, value: Option<&str>, is_writable: bool) -> Outcome {
         ),
     };
     let problem = Problem::new(ProblemKind::SysctlUnwritable, name, message).with_cure(cure);
-    Err(match is_ipv4 {
-        true => problem,
-        false => problem.with_effect(Effect::Warning),
+    Err(if is_ipv4 {
+        problem
+    } else {
+        problem.with_effect(Effect::Warning)
     })
 }
 

@@ -91,9 +91,10 @@ pub(super) fn remove_environment(places: &Places, journal: &mut Journal<'_>) {
 }
 
 fn remove_unedited(file: &Installed, journal: &mut Journal<'_>) {
-    match file.edited {
-        true => journal.kept(file.path.display(), "it was edited; remove it by hand"),
-        false => remove(&file.path, journal),
+    if file.edited {
+        journal.kept(file.path.display(), "it was edited; remove it by hand")
+    } else {
+        remove(&file.path, journal)
     }
 }
 

@@ -55,9 +55,12 @@ pub fn run(asked: &UninstallArgs, journal: &mut Journal<'_>) -> Result<(), Insta
         Err(error) => journal.refuse(error.into()).map(|()| None)?,
     };
     let has_files = files::any(&places);
-    let left = || match asked.pods {
-        true => Ok(Vec::new()),
-        false => pods::left(&places),
+    let left = || {
+        if asked.pods {
+            Ok(Vec::new())
+        } else {
+            pods::left(&places)
+        }
     };
     remove_conflist(&places, journal, left)?;
     files::remove_plugins(&places.cni_bin_dir, journal);

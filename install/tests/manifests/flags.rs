@@ -113,9 +113,10 @@ impl Flag {
     fn as_yaml(&self, default: &str) -> String {
         let read: Result<Value, _> = serde_saphyr::from_str(default);
         let is_read = read.is_ok_and(|read| Some(&read) == self.schema().get("default"));
-        match is_read && !["on", "off"].contains(&default) {
-            true => default.to_owned(),
-            false => json!(default).to_string(),
+        if is_read && !["on", "off"].contains(&default) {
+            default.to_owned()
+        } else {
+            json!(default).to_string()
         }
     }
 

@@ -195,9 +195,10 @@ impl Drop {
 }
 
 fn not_opened(error: &tweed_netlink::Error) -> Problem {
-    let kind = match LogGroup::is_taken(error) {
-        true => ProblemKind::PolicyLogTaken,
-        false => ProblemKind::PolicyLogUnavailable,
+    let kind = if LogGroup::is_taken(error) {
+        ProblemKind::PolicyLogTaken
+    } else {
+        ProblemKind::PolicyLogUnavailable
     };
     not_listening(kind, error)
 }

@@ -176,9 +176,10 @@ impl Publisher {
         // With the problem of last time: a lasting one would otherwise disappear
         // and come back each time.
         report(&self.state_problem);
-        let written = match !nodes_known && self.was_ready() {
-            true => self.correct_services(),
-            false => self.write_state(board),
+        let written = if !nodes_known && self.was_ready() {
+            self.correct_services()
+        } else {
+            self.write_state(board)
         };
         let state_problem = written.err();
         let state_problem = state_problem.map(|error| problems::unwritable("--run-dir", &error));

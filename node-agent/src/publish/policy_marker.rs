@@ -101,9 +101,10 @@ fn kinds_of(text: &str) -> PolicyKinds {
         network: has(NetworkPolicy::KINDS),
         cluster: has(ClusterNetworkPolicy::KINDS),
     };
-    match kinds.network || kinds.cluster {
-        true => kinds,
-        false => ALL,
+    if kinds.network || kinds.cluster {
+        kinds
+    } else {
+        ALL
     }
 }
 

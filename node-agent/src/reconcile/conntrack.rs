@@ -196,10 +196,10 @@ impl ConntrackReconciler {
         match deleted {
             Ok(deleted) => {
                 self.timing.ended(now, preparing + took, is_complete);
-                match knows_addresses {
-                    false => self.lacked_addresses = true,
-                    true if is_complete => self.written.forget_settled(began),
-                    true => {}
+                if !knows_addresses {
+                    self.lacked_addresses = true;
+                } else if is_complete {
+                    self.written.forget_settled(began);
                 }
                 self.problem = None;
                 self.metrics.stale_flows_deleted.inc_by(deleted as u64);

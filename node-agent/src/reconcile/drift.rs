@@ -24,9 +24,10 @@ impl Written {
     /// that it put back, by kind: not those that the kernel had refused until now.
     pub fn record(&mut self, version: Version, outcome: &Outcome) -> BTreeMap<ObjectKind, u64> {
         let is_old = self.version == Some(version);
-        let mut drift = match is_old {
-            true => outcome.written.clone(),
-            false => BTreeMap::new(),
+        let mut drift = if is_old {
+            outcome.written.clone()
+        } else {
+            BTreeMap::new()
         };
         let refused = outcome.refused.iter();
         let refused = refused.map(|write| (write.error.object.clone(), write.kind));

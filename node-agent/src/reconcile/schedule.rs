@@ -213,9 +213,10 @@ impl Schedule {
     /// The reconcile that was `due` and took `took` has ended `now`.
     pub fn ended(&mut self, now: Instant, took: Duration, due: Due, failed: bool) {
         self.gathered_at = None;
-        let more = match due.poll {
-            true => Duration::ZERO,
-            false => took.saturating_mul(PAUSE_FACTOR),
+        let more = if due.poll {
+            Duration::ZERO
+        } else {
+            took.saturating_mul(PAUSE_FACTOR)
         };
         self.pause_for(now, took, more);
         self.changes_at = self.paused_until;

@@ -150,9 +150,10 @@ impl StatusBoard {
         let own_is_new = std::mem::take(&mut inner.own_is_new);
         let differs = before.problems != after.problems;
         // Only then, as each of 5,000 Nodes may have a problem.
-        let lines = match differs || inner.log.is_due(now) {
-            true => inner.log.observe(&after.problems, now),
-            false => Vec::new(),
+        let lines = if differs || inner.log.is_due(now) {
+            inner.log.observe(&after.problems, now)
+        } else {
+            Vec::new()
         };
         drop(inner);
         if own_is_new || differs {

@@ -110,12 +110,13 @@ fn the_mirror_is_what_the_kernel_holds_whatever_happens_to_links() {
         eventually(|| {
             observe(&mut kernel);
             let (is, should) = (comparable(kernel.mirror()), read_anew());
-            match is == should {
-                true => Ok(()),
-                false => Err(format!(
+            if is == should {
+                Ok(())
+            } else {
+                Err(format!(
                     "after step {step}:\n{changes}\n{}",
                     difference(&is, &should)
-                )),
+                ))
             }
         });
     }

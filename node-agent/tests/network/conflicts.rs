@@ -103,9 +103,12 @@ fn a_device_gets_its_carrier_back_and_whoever_goes_on_taking_it_is_named() {
     agent.ready();
     let is_down = || ip("-d link show tweed.1").contains("protodown on");
     let comes_back = || {
-        eventually(|| match is_down() {
-            true => Err("the device has no carrier".to_owned()),
-            false => Ok(()),
+        eventually(|| {
+            if is_down() {
+                Err("the device has no carrier".to_owned())
+            } else {
+                Ok(())
+            }
         });
     };
     for _ in 0..3 {

@@ -45,9 +45,12 @@ fn one_node_of_five_thousand_costs_three_messages() {
         let before = agent.metric(CHANGES);
         node.list(1..=nodes);
         let route = format!("route show {}", pod_cidr(NODES + 1));
-        eventually(|| match ip(&route).is_empty() != there {
-            true => Ok(()),
-            false => Err(what.to_owned()),
+        eventually(|| {
+            if ip(&route).is_empty() != there {
+                Ok(())
+            } else {
+                Err(what.to_owned())
+            }
         });
         agent.passes();
         assert_eq!(agent.metric(CHANGES) - before, 3, "{what}");

@@ -124,9 +124,10 @@ fn health_checks_of_services_leave_the_agent_its_descriptors() {
         fs::write(FORWARDING, "0").unwrap();
         eventually(|| {
             let forwards = fs::read_to_string(FORWARDING).unwrap();
-            match forwards == "1\n" && succeeds("nft", "list chain inet tweed postrouting_nat") {
-                true => Ok(()),
-                false => Err(get(PROBES, "/readyz")),
+            if forwards == "1\n" && succeeds("nft", "list chain inet tweed postrouting_nat") {
+                Ok(())
+            } else {
+                Err(get(PROBES, "/readyz"))
             }
         });
         answers(PROBES, "/readyz", 200, &named);
@@ -136,12 +137,13 @@ fn health_checks_of_services_leave_the_agent_its_descriptors() {
 
         // What gets room is listened on.
         node.write_nodes(&services(all.end - 10..all.end));
-        eventually(
-            || match (all.end - 10..all.end).all(|port| connected(port).is_some()) {
-                true => Ok(()),
-                false => Err(get(PROBES, "/readyz")),
-            },
-        );
+        eventually(|| {
+            if (all.end - 10..all.end).all(|port| connected(port).is_some()) {
+                Ok(())
+            } else {
+                Err(get(PROBES, "/readyz"))
+            }
+        });
         assert!(!get(PROBES, "/readyz").contains("service-health-port"));
         program.ends();
     }

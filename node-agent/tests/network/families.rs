@@ -84,18 +84,22 @@ fn ipv6_comes_on_where_links_are_born_without_it() {
     agent.ready();
     let whole = || {
         let routes = ip("-6 route show proto 116");
-        match routes.contains("fd00:0:0:2::/64 via fd00:0:0:2:: dev tweed.1") {
-            true => Ok(()),
-            false => Err(routes),
+        if routes.contains("fd00:0:0:2::/64 via fd00:0:0:2:: dev tweed.1") {
+            Ok(())
+        } else {
+            Err(routes)
         }
     };
     whole().unwrap();
     agent.passes();
     let repaired = agent.drift_repaired();
     off("tweed.1/disable_ipv6");
-    eventually(|| match agent.drift_repaired() > repaired {
-        true => whole(),
-        false => Err("it was not noticed".to_owned()),
+    eventually(|| {
+        if agent.drift_repaired() > repaired {
+            whole()
+        } else {
+            Err("it was not noticed".to_owned())
+        }
     });
     agent.ready();
 }

@@ -50,9 +50,12 @@ fn an_agent_does_not_wait_for_a_plugin_that_hangs_when_it_is_to_stop() {
         write_script(&node.path("bin/portmap"), hangs);
         let agent = node.start(&[]);
         let asked = node.path("bin/portmap.asked");
-        eventually(|| match asked.exists() {
-            true => Ok(()),
-            false => Err("the plugin is not asked".to_owned()),
+        eventually(|| {
+            if asked.exists() {
+                Ok(())
+            } else {
+                Err("the plugin is not asked".to_owned())
+            }
         });
         let asked = fs::metadata(asked).and_then(|file| file.modified());
         agent.cancel();

@@ -87,9 +87,12 @@ fn links_on_their_way_out_are_finished_and_others_in_the_group_are_not() {
     ip("link add foreign group 117 type veth peer name other");
     let agent = node.start(&[]);
     agent.ready();
-    eventually(|| match succeeds("ip", "link show twx000000000000") {
-        false => Ok(()),
-        true => Err("it is still there".to_owned()),
+    eventually(|| {
+        if succeeds("ip", "link show twx000000000000") {
+            Err("it is still there".to_owned())
+        } else {
+            Ok(())
+        }
     });
     assert!(succeeds("ip", "link show foreign"));
 }

@@ -251,9 +251,10 @@ impl Agent {
     pub fn resolves(&self, kind: &str) {
         eventually(|| {
             let problems = self.problems();
-            match problems.iter().any(|problem| problem.starts_with(kind)) {
-                true => Err(format!("{problems:?}")),
-                false => Ok(()),
+            if problems.iter().any(|problem| problem.starts_with(kind)) {
+                Err(format!("{problems:?}"))
+            } else {
+                Ok(())
             }
         });
     }

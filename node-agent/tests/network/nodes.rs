@@ -20,9 +20,10 @@ fn routes_are(expected: &[&str]) {
             .filter_map(|line| line.split(' ').next())
             .collect();
         found.sort_unstable();
-        match found == expected {
-            true => Ok(()),
-            false => Err(format!("{found:?} instead of {expected:?}")),
+        if found == expected {
+            Ok(())
+        } else {
+            Err(format!("{found:?} instead of {expected:?}"))
         }
     });
 }

@@ -134,9 +134,12 @@ fn a_device_that_somebody_renamed_gets_its_name_back_and_loses_nothing() {
 }
 
 fn comes_back() {
-    eventually(|| match succeeds("ip", "link show tweed.1") {
-        true => Ok(()),
-        false => Err(ip("-d link show type vxlan")),
+    eventually(|| {
+        if succeeds("ip", "link show tweed.1") {
+            Ok(())
+        } else {
+            Err(ip("-d link show type vxlan"))
+        }
     });
 }
 

@@ -72,9 +72,10 @@ impl Pod {
         ip(&format!(
             "neighbour add {address} lladdr 02:00:00:00:00:05 dev {link} nud permanent"
         ));
-        ip(&match pod.is_ipv4() {
-            true => format!("route add {address} dev {link} scope link src 192.0.2.1 proto 116"),
-            false => format!("-6 route add {address} dev {link} proto 116"),
+        ip(&if pod.is_ipv4() {
+            format!("route add {address} dev {link} scope link src 192.0.2.1 proto 116")
+        } else {
+            format!("-6 route add {address} dev {link} proto 116")
         });
         drop(locked);
         pod

@@ -66,9 +66,12 @@ fn what_is_broken_of_a_pod_comes_back() {
         let repaired = agent.drift_repaired();
         let (program, arguments) = damage.split_once(' ').unwrap();
         run(program, arguments);
-        eventually(|| match agent.drift_repaired() > repaired {
-            true => pod.whole(),
-            false => Err(format!("`{damage}` was not noticed")),
+        eventually(|| {
+            if agent.drift_repaired() > repaired {
+                pod.whole()
+            } else {
+                Err(format!("`{damage}` was not noticed"))
+            }
         });
     }
     // Name and group still say whose link it is.
@@ -111,9 +114,12 @@ fn a_second_route_to_a_pod_of_tweed_s_protocol_is_removed() {
         for place in ["prepend", "append"] {
             let repaired = agent.drift_repaired();
             ip(&format!("route {place} {address} via {gateway} proto 116"));
-            eventually(|| match agent.drift_repaired() > repaired {
-                true => pod.whole(),
-                false => Err(format!("`{place}` of {address} was not noticed")),
+            eventually(|| {
+                if agent.drift_repaired() > repaired {
+                    pod.whole()
+                } else {
+                    Err(format!("`{place}` of {address} was not noticed"))
+                }
             });
         }
     }
@@ -133,9 +139,12 @@ fn a_renamed_link_of_a_pod_gets_its_name_back() {
     let link = &pod.link;
     ip(&format!("link set {link} down"));
     ip(&format!("link set {link} name mine"));
-    eventually(|| match agent.drift_repaired() > repaired {
-        true => pod.whole(),
-        false => Err("it was not noticed".to_owned()),
+    eventually(|| {
+        if agent.drift_repaired() > repaired {
+            pod.whole()
+        } else {
+            Err("it was not noticed".to_owned())
+        }
     });
     assert!(pod.record().is_some());
     agent.ready();

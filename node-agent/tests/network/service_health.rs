@@ -53,9 +53,10 @@ impl Scene {
             let text =
                 std::fs::read_to_string(self.node.path("run/agent.json")).unwrap_or_default();
             let said = ["\"services\": true", "\"earlierServices\": true"];
-            match said.map(|words| text.contains(words)) == [all, earlier] {
-                true => Ok(()),
-                false => Err(text),
+            if said.map(|words| text.contains(words)) == [all, earlier] {
+                Ok(())
+            } else {
+                Err(text)
             }
         });
     }

@@ -175,12 +175,13 @@ fn services_go_on_while_the_rules_of_policy_are_refused() {
     agent.complains("nftables");
     let moved = [cidrs(), service(), endpoints(&[7])];
     scene.apply(&[&moved[..], &pods].concat());
-    eventually(
-        || match scene.connects(CLUSTER_IP) && !scene.c.accept_all().is_empty() {
-            true => Ok(()),
-            false => Err("connections do not lead to the new endpoint".to_owned()),
-        },
-    );
+    eventually(|| {
+        if scene.connects(CLUSTER_IP) && !scene.c.accept_all().is_empty() {
+            Ok(())
+        } else {
+            Err("connections do not lead to the new endpoint".to_owned())
+        }
+    });
     agent.complains("nftables");
     (scene.node).publishes("run/agent.json", "\"services\": true");
 }
@@ -192,9 +193,12 @@ fn a_restart_keeps_services_and_writes_nothing() {
     scene.eventually_connects(true);
     // The endpoint that comes later has the second slot, though it is the lower one.
     scene.apply(&[cidrs(), service(), endpoints(&[6, 7])]);
-    eventually(|| match table().contains(" . 1 : 10.0.1.6 . 80") {
-        true => Ok(()),
-        false => Err(table()),
+    eventually(|| {
+        if table().contains(" . 1 : 10.0.1.6 . 80") {
+            Ok(())
+        } else {
+            Err(table())
+        }
     });
     let before = table();
     agent.stop();

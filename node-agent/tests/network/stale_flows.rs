@@ -172,9 +172,10 @@ fn flows_that_lead_somewhere_keep_their_entries_over_a_restart() {
             Some("c") => of_c = Some(client),
             answer => panic!("{answer:?}"),
         }
-        match of_b.is_some() && of_c.is_some() {
-            true => Ok(()),
-            false => Err("one endpoint has no client".to_owned()),
+        if of_b.is_some() && of_c.is_some() {
+            Ok(())
+        } else {
+            Err("one endpoint has no client".to_owned())
         }
     });
     let sound = entry_of(of_c.as_ref().unwrap());
@@ -344,9 +345,10 @@ fn connections_that_nobody_answered_before_their_service_came_are_forgotten() {
         eventually(|| {
             let mut clients = clients_of_connections();
             clients.sort_by_key(|client| expected.iter().position(|one| one == client));
-            match clients == expected {
-                true => Ok(()),
-                false => Err(format!("{clients:?}")),
+            if clients == expected {
+                Ok(())
+            } else {
+                Err(format!("{clients:?}"))
             }
         });
     };

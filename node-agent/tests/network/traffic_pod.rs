@@ -177,9 +177,10 @@ fn plug(namespace: &Namespace, attachment: &Attachment, addresses: &[String], ho
         ip(&format!(
             "neighbour add {address} lladdr 02:00:00:00:00:{host:02x} dev {link} nud permanent"
         ));
-        let source = match address.contains(':') {
-            false => "scope link src 192.0.2.1",
-            true => "",
+        let source = if address.contains(':') {
+            ""
+        } else {
+            "scope link src 192.0.2.1"
         };
         ip(&format!(
             "route add {address} dev {link} {source} proto 116"
@@ -190,9 +191,10 @@ fn plug(namespace: &Namespace, attachment: &Attachment, addresses: &[String], ho
         ip("link set lo up");
         ip("link set eth0 up");
         for address in &addresses {
-            let (gateway, usable_at_once) = match address.contains(':') {
-                false => ("169.254.1.1", ""),
-                true => ("fe80::1", "nodad"),
+            let (gateway, usable_at_once) = if address.contains(':') {
+                ("fe80::1", "nodad")
+            } else {
+                ("169.254.1.1", "")
             };
             ip(&format!("address add {address} dev eth0 {usable_at_once}"));
             ip(&format!(

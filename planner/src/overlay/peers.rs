@@ -44,10 +44,13 @@ pub(super) fn add(
                 continue;
             }
             let direct = || direct(local, (name, member), basis, *cidr);
-            let overlay = || match basis.local_addresses.contains(&cidr.network()) {
-                // The kernel accepts no gateway that is its own address.
-                true => Err("its first address is one of this machine".to_owned()),
-                false => tunnel.clone(),
+            let overlay = || {
+                if basis.local_addresses.contains(&cidr.network()) {
+                    // The kernel accepts no gateway that is its own address.
+                    Err("its first address is one of this machine".to_owned())
+                } else {
+                    tunnel.clone()
+                }
             };
             let way = match basis.config.backend {
                 Backend::Vxlan => overlay(),

@@ -95,9 +95,10 @@ impl Scene {
         let spec = "{podSelector: {}, policyTypes: [Ingress]}";
         let text = policy("flags", "flag", spec);
         let is_up = self.cluster.objects().contains("flag");
-        match is_up {
-            true => self.cluster.delete("flag")?,
-            false => self.cluster.apply("flag", text)?,
+        if is_up {
+            self.cluster.delete("flag")?
+        } else {
+            self.cluster.apply("flag", text)?
         }
         self.wait_for_flags(is_up)
     }

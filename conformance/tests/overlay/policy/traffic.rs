@@ -194,9 +194,10 @@ impl Flow {
     /// and TCP's first retransmissions take.
     pub fn wait_until_cut(&self) -> Result<(), LabError> {
         wait_until("the flow to be cut", IN_FORCE_LIMIT, || {
-            match self.moves(Duration::from_secs(2)) {
-                true => Err("it moves".to_owned()),
-                false => Ok(()),
+            if self.moves(Duration::from_secs(2)) {
+                Err("it moves".to_owned())
+            } else {
+                Ok(())
             }
         })
     }

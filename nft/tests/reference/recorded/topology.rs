@@ -136,10 +136,12 @@ impl Row {
             (self.uses_cluster, &self.cluster)
         };
         assert!(uses, "{} is not about this policy", self.test);
-        match chosen.is_empty() {
-            false => Leads::To(chosen.clone()),
-            true if self.any => Leads::Drop,
-            true => Leads::Reject,
+        if !chosen.is_empty() {
+            Leads::To(chosen.clone())
+        } else if self.any {
+            Leads::Drop
+        } else {
+            Leads::Reject
         }
     }
 }

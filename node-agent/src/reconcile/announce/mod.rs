@@ -92,17 +92,20 @@ impl Announcer {
             match sent {
                 Ok(()) => tracing::debug!(%address, %mac, link, "own address announced"),
                 Err(_) if was_failing => {}
-                Err(error) => tracing::warn!(
-                    %address,
-                    link,
-                    %error,
-                    "the own address cannot be announced{}: if another machine had it, others \
-                     find this one after up to a minute",
-                    match is_forbidden(error) {
-                        true => " (that needs CAP_NET_RAW)",
-                        false => ", and is tried again",
-                    }
-                ),
+                Err(error) => {
+                    let then = if is_forbidden(error) {
+                        " (that needs CAP_NET_RAW)"
+                    } else {
+                        ", and is tried again"
+                    };
+                    tracing::warn!(
+                        %address,
+                        link,
+                        %error,
+                        "the own address cannot be announced{then}: if another machine had it, \
+                         others find this one after up to a minute"
+                    );
+                }
             }
         }
     }

@@ -37,10 +37,7 @@ impl Timing {
             let is_ahead = |at: &Instant| walked.is_none_or(|walked| walked < *at);
             times.into_iter().find(is_ahead)
         });
-        let due = match self.wanted {
-            true => now,
-            false => of_change?,
-        };
+        let due = if self.wanted { now } else { of_change? };
         Some(self.rests_until.map_or(due, |rest| due.max(rest)))
     }
 
@@ -73,9 +70,10 @@ impl Timing {
 
     fn walk_is_over(&mut self, is_complete: bool) {
         let walking = self.walking.take();
-        match is_complete {
-            true => self.walked = walking,
-            false => self.wanted = true,
+        if is_complete {
+            self.walked = walking
+        } else {
+            self.wanted = true
         }
     }
 }

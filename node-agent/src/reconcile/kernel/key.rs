@@ -72,8 +72,9 @@ pub fn route_key(route: &Route) -> RouteKey {
 /// of every smaller metric.
 pub fn taken_key(route: &Route) -> RouteKey {
     let key = route_key(route);
-    match route.destination.is_ipv6() && key.metric < IPV6_DEFAULT_METRIC {
-        true => RouteKey { metric: 0, ..key },
-        false => key,
+    if route.destination.is_ipv6() && key.metric < IPV6_DEFAULT_METRIC {
+        RouteKey { metric: 0, ..key }
+    } else {
+        key
     }
 }

@@ -208,9 +208,10 @@ impl Mirror {
                 protocol: route::UNSPECIFIED,
                 ..route.clone()
             };
-            match before.1.contains(&disowned) {
-                true => self.disowned.push(disowned),
-                false => self.add_route(&route),
+            if before.1.contains(&disowned) {
+                self.disowned.push(disowned)
+            } else {
+                self.add_route(&route)
             }
         }
         let changed = keyed::diff(&before.0, &self.routes);

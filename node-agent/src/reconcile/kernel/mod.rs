@@ -234,9 +234,10 @@ impl Kernel {
             match answer_of(answered, of_leaving) {
                 Answer::Refused(error) => {
                     // Part of it may be done.
-                    let part = match of_leaving {
-                        true => MirrorPart::Links,
-                        false => MirrorPart::Routes,
+                    let part = if of_leaving {
+                        MirrorPart::Links
+                    } else {
+                        MirrorPart::Routes
                     };
                     let parts = (sequence.first.len() > 1).then_some(part);
                     self.invalidate(parts);

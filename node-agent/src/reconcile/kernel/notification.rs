@@ -48,9 +48,10 @@ pub fn stale(mirror: &Mirror, notification: &Notification) -> Stale {
         Notification::RouteRemoved(route) => route_removed(mirror, route),
         Notification::Neighbour(neighbour) => {
             let known = mirror.neighbours.get(&NeighbourKey::of(neighbour));
-            match known.copied() == neighbour.mac.filter(|_| neighbour.permanent) {
-                true => Stale::default(),
-                false => neighbour_changed(mirror, neighbour),
+            if known.copied() == neighbour.mac.filter(|_| neighbour.permanent) {
+                Stale::default()
+            } else {
+                neighbour_changed(mirror, neighbour)
             }
         }
         Notification::NeighbourRemoved(neighbour)
@@ -74,9 +75,10 @@ pub fn stale(mirror: &Mirror, notification: &Notification) -> Stale {
 /// The link with all that is on it where nothing else can have changed with it, and
 /// `parts` for every other link.
 fn on_link_or(mirror: &Mirror, index: u32, parts: impl Into<Stale>) -> Stale {
-    match mirror.is_apart(index) {
-        true => Stale::link(index),
-        false => parts.into(),
+    if mirror.is_apart(index) {
+        Stale::link(index)
+    } else {
+        parts.into()
     }
 }
 
@@ -105,9 +107,10 @@ fn link_changed(mirror: &Mirror, link: &Link) -> Stale {
 
 /// No route has a link-local address as its source.
 fn address_changed(mirror: &Mirror, address: &Address, parts: Stale) -> Stale {
-    match is_link_local(address.network.ip()) {
-        true => on_link_or(mirror, address.index, parts),
-        false => parts,
+    if is_link_local(address.network.ip()) {
+        on_link_or(mirror, address.index, parts)
+    } else {
+        parts
     }
 }
 
@@ -165,14 +168,14 @@ fn route_changed(mirror: &Mirror, route: &Route) -> Stale {
         None if !has_another => {}
         _ => stale.extend([Connected].into()),
     }
-    match is_ours {
-        true if mirror.routes_with(&route_key(route)).contains(route) => {}
-        true => stale.extend(tweeds_route_changed(mirror, route)),
-        false if !mirror.routes_with(&taken_key(route)).is_empty() => {
-            stale.extend([Routes, ForeignRoutes].into());
+    if is_ours {
+        if !mirror.routes_with(&route_key(route)).contains(route) {
+            stale.extend(tweeds_route_changed(mirror, route));
         }
-        false if mirror.can_take(route) => stale.extend([ForeignRoutes].into()),
-        false => {}
+    } else if !mirror.routes_with(&taken_key(route)).is_empty() {
+        stale.extend([Routes, ForeignRoutes].into());
+    } else if mirror.can_take(route) {
+        stale.extend([ForeignRoutes].into());
     }
     stale
 }

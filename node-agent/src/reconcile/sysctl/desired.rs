@@ -218,9 +218,10 @@ pub(super) fn forwarding_off(
                 &format!("net/ipv4/conf/{}/forwarding", link.name),
                 &format!("what arrives on {} for pods is dropped", link.name),
             );
-            match direct() {
-                true => problem.with_effect(Effect::RunningPods),
-                false => problem,
+            if direct() {
+                problem.with_effect(Effect::RunningPods)
+            } else {
+                problem
             }
         })
         .collect();

@@ -252,9 +252,10 @@ fn is_of_the_machine(sysctl: &Sysctl, path: &Path) -> io::Result<bool> {
 
 fn unwritable(sysctl: &Sysctl, error: &io::Error) -> Problem {
     let name = sysctl.name();
-    let effect = match sysctl.is_switch() {
-        true => Effect::RunningPods,
-        false => Effect::Warning,
+    let effect = if sysctl.is_switch() {
+        Effect::RunningPods
+    } else {
+        Effect::Warning
     };
     Problem::new(
         ProblemKind::SysctlUnwritable,
@@ -265,10 +266,7 @@ fn unwritable(sysctl: &Sysctl, error: &io::Error) -> Problem {
     .with_cure(format!(
         "set it on the host (sysctl -w {name}={}), or give --sysctl-dir the host's /proc/sys/net, mounted so that it can be written{}",
         sysctl.value,
-        match conntrack::has(sysctl) {
-            true => "; with --conntrack-limits off it stays as it is",
-            false => "",
-        }
+        if conntrack::has(sysctl) { "; with --conntrack-limits off it stays as it is" } else { "" }
     ))
 }
 

@@ -129,9 +129,10 @@ async fn healthz(State(sources): State<Arc<Sources>>) -> (StatusCode, String) {
 /// programs.
 async fn readyz(State(sources): State<Arc<Sources>>, RawQuery(query): RawQuery) -> Response {
     let status = sources.board.status(Instant::now());
-    let (code, word) = match status.ready() {
-        true => (StatusCode::OK, "ready"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
+    let (code, word) = if status.ready() {
+        (StatusCode::OK, "ready")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "not ready")
     };
     if query.is_some_and(|query| query.split('&').any(|one| one == "format=json")) {
         let body = json!({

@@ -357,9 +357,10 @@ async fn answer(State(check): State<Arc<Check>>) -> Response {
         local_endpoints: count,
         service_proxy_healthy: healthy,
     };
-    let status = match count > 0 && healthy {
-        true => StatusCode::OK,
-        false => StatusCode::SERVICE_UNAVAILABLE,
+    let status = if count > 0 && healthy {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
     };
     let mut response = json(status, &body);
     let headers = response.headers_mut();

@@ -185,9 +185,10 @@ impl Sources {
         let health = self.sync.health(Instant::now());
         let healthy = health.in_time && is_running(&self.board);
         let good = healthy && good(health.served);
-        let updated = match good {
-            true => now,
-            false => health.written.unwrap_or(self.sync.started()),
+        let updated = if good {
+            now
+        } else {
+            health.written.unwrap_or(self.sync.started())
         };
         let body = Body {
             last_updated: timestamp(updated),
@@ -195,9 +196,10 @@ impl Sources {
             node_eligible,
             healthy,
         };
-        let status = match good {
-            true => StatusCode::OK,
-            false => StatusCode::SERVICE_UNAVAILABLE,
+        let status = if good {
+            StatusCode::OK
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
         };
         (status, json(status, &body))
     }

@@ -301,9 +301,10 @@ impl ServiceSync {
         let metrics = &self.metrics;
         let took = took.as_secs_f64();
         metrics.sync_proxy_rules_duration_seconds.observe(took);
-        let of_kind = match full {
-            true => &metrics.sync_full_proxy_rules_duration_seconds,
-            false => &metrics.sync_partial_proxy_rules_duration_seconds,
+        let of_kind = if full {
+            &metrics.sync_full_proxy_rules_duration_seconds
+        } else {
+            &metrics.sync_partial_proxy_rules_duration_seconds
         };
         of_kind.observe(took);
         for (traffic_policy, count) in [

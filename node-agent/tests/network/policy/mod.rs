@@ -301,9 +301,12 @@ fn what_is_broken_of_policies_comes_back() {
     ] {
         let repaired = agent.drift_repaired();
         run("nft", &format!("flush {kind} inet tweed-policy {name}"));
-        eventually(|| match agent.drift_repaired() > repaired {
-            true => Ok(()),
-            false => Err(format!("{kind} {name} was not noticed")),
+        eventually(|| {
+            if agent.drift_repaired() > repaired {
+                Ok(())
+            } else {
+                Err(format!("{kind} {name} was not noticed"))
+            }
         });
         eventually(|| match content() {
             now if now == whole => Ok(()),

@@ -241,9 +241,10 @@ fn each_family_of_a_service_follows_its_own_endpoints() {
         let mut found = BTreeSet::new();
         eventually(|| {
             found.extend(scene.connects(origin, to));
-            match found == BTreeSet::from(["b", "c"]) {
-                true => Ok(()),
-                false => Err(format!("{origin:?} to {to}: {found:?}")),
+            if found == BTreeSet::from(["b", "c"]) {
+                Ok(())
+            } else {
+                Err(format!("{origin:?} to {to}: {found:?}"))
             }
         });
     }

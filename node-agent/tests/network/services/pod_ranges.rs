@@ -112,9 +112,12 @@ fn a_service_cidr_that_comes_later_cuts_no_pod_off() {
     let agent = scene.start();
     agent.ready();
     scene.apply("10.0.0.0/12, 'fd00::/48'");
-    eventually(|| match scene.is_dropped("10.5.0.7:80") {
-        true => Ok(()),
-        false => Err("the ServiceCIDR is not in force".to_owned()),
+    eventually(|| {
+        if scene.is_dropped("10.5.0.7:80") {
+            Ok(())
+        } else {
+            Err("the ServiceCIDR is not in force".to_owned())
+        }
     });
     scene.is_whole();
     assert!(!scene.is_dropped("10.0.2.7:80"));

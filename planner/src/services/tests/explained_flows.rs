@@ -31,10 +31,12 @@ fn verdict(planner: &ServicePlanner, flow: &Flow) -> Verdict {
             WithoutService::Untouched => Verdict::Pass,
         };
     };
-    let origin = match flow.is_own {
-        true => Origin::Node,
-        false if within(&model.surroundings.pod_networks, flow.source) => Origin::Pod,
-        false => Origin::Outside,
+    let origin = if flow.is_own {
+        Origin::Node
+    } else if within(&model.surroundings.pod_networks, flow.source) {
+        Origin::Pod
+    } else {
+        Origin::Outside
     };
     match way(model, at, origin, Some(flow.source)).unwrap() {
         Way::Rejected => Verdict::Reject,

@@ -151,10 +151,14 @@ fn endpoint(dice: &mut Dice, hinted: bool) -> Endpoint {
         ready: serving && !dice.chance(3),
         serving,
         terminating: dice.chance(3),
-        node: match local != dice.chance(15) {
-            _ if dice.chance(8) => String::new(),
-            true => "me".to_owned(),
-            false => "other".to_owned(),
+        node: {
+            let is_mine = local != dice.chance(15);
+            let name = if is_mine { "me" } else { "other" };
+            if dice.chance(8) {
+                String::new()
+            } else {
+                name.to_owned()
+            }
         },
         zone_hints: some(dice, &["z1", "z2", ""], most),
         node_hints: some(dice, &["me", "other"], most),

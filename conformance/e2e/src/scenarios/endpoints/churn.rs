@@ -85,9 +85,10 @@ pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
     let settled = Instant::now();
     wait_until("the last endpoints to be in force", LIMIT, || {
         let servers = answers(&clients.pod, address).map_err(|error| format!("{error:#}"))?;
-        match servers.len() == 1 && servers.contains(&last.name) {
-            true => Ok(()),
-            false => Err(format!("{servers:?} answer, and not only {}", last.name)),
+        if servers.len() == 1 && servers.contains(&last.name) {
+            Ok(())
+        } else {
+            Err(format!("{servers:?} answer, and not only {}", last.name))
         }
     })?;
     let settled = settled.elapsed().as_secs_f64();

@@ -30,9 +30,10 @@ pub fn wait_for_all(
         last = wait_until(&what, LIMIT, || {
             let answer = ask(node).map_err(|error| format!("{error:#}"))?;
             let lines: Vec<&str> = answer.lines().collect();
-            match is_expected(&lines) {
-                true => Ok(answer),
-                false => Err(answer),
+            if is_expected(&lines) {
+                Ok(answer)
+            } else {
+                Err(answer)
             }
         })?;
     }

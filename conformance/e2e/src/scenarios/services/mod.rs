@@ -37,9 +37,10 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let result = run_steps(fixture, &setup);
     let result = fixture.report_failure(result);
     let is_as_before = result.is_ok() && fixture.cluster.proxy() == before;
-    let restored = match is_as_before {
-        true => Ok(()),
-        false => service_proxy::set(fixture, before),
+    let restored = if is_as_before {
+        Ok(())
+    } else {
+        service_proxy::set(fixture, before)
     };
     result.and(restored)
 }

@@ -128,9 +128,10 @@ fn wait_until_as(before: &State, node: &Machine, counted: impl Fn(&String) -> bo
         let now = State::of(node).map_err(|error| format!("{error:#}"))?;
         let mut changes = before.changes(&now);
         changes.retain(&counted);
-        match changes.is_empty() {
-            true => Ok(()),
-            false => Err(format!("these differ: {changes:#?}")),
+        if changes.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("these differ: {changes:#?}"))
         }
     })?;
     Ok(())
