@@ -95,7 +95,7 @@ pub struct Settings {
     pub host_source: Vec<IpAddr>,
     /// When a pod gets a default route.
     pub default_route: DefaultRoute,
-    /// How long an ADD waits at most until its pod is judged by the network policies.
+    /// How long an ADD waits at most until the network policies are enforced for its pod.
     pub policy_wait: Duration,
     /// A file that must exist before an ADD is served.
     pub ready_file: Option<PathBuf>,

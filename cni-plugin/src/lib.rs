@@ -12,8 +12,8 @@
 //! A verb reads what it needs of the network config ([`config`]), takes addresses
 //! from the store in `tweed-ipam` or from another IPAM plugin ([`delegate`]), and
 //! changes the kernel through a [`datapath`], where a pure plan decides on the steps.
-//! While network policies are in force an ADD waits until the agent has judged its pod
-//! ([`judgement`]).
+//! While network policies are in force an ADD waits until the agent has enforced its pod
+//! ([`enforcement`]).
 //! The protocol itself is in `tweed-cni`; names and marks are in `tweed-core`.
 //!
 //! What always holds: an ADD that fails leaves nothing; an ADD that is killed
@@ -23,8 +23,8 @@
 pub mod config;
 pub mod datapath;
 pub mod delegate;
+mod enforcement;
 mod ipam;
-mod judgement;
 pub mod not_done;
 mod plugin;
 mod ready;

@@ -31,7 +31,7 @@ impl Kernel for Empty {
     fn enable_forwarding(&mut self, _: Family) -> Result<bool, Error> {
         Ok(false)
     }
-    fn forget_judgement(&mut self, _: IpAddr) -> Result<(), Error> {
+    fn forget_enforcement(&mut self, _: IpAddr) -> Result<(), Error> {
         Ok(())
     }
     fn host_link(&mut self, _: &str) -> Result<Option<Link>, Error> {

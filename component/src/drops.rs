@@ -62,7 +62,7 @@ reasons! {
         "VXLAN from a Node, with a source inside that is not in its pod CIDRs.";
     PolicyIngress of Policy: "policy-ingress", "A policy of the pod that it is for denies it.";
     PolicyEgress of Policy: "policy-egress", "A policy of the pod that sends it denies it.";
-    NotJudged of Policy: "not-judged", "It is from or to a local pod that is not judged yet.";
+    NotEnforced of Policy: "not-enforced", "It is from or to a local pod for which policies are not enforced yet.";
     NoEndpoint of Services: "no-endpoint",
         "The Service has no endpoint, or not this port: the sender is told.";
     NoLocalEndpoint of Services: "no-local-endpoint",

@@ -1,4 +1,4 @@
-//! What the events of one watch come to, whatever is kept of its objects: the same for every
+//! The result of the events of one watch, whatever is kept of its objects: the same for every
 //! store.
 //!
 //! What always holds:

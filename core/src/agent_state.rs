@@ -15,7 +15,7 @@ use crate::problem::ProblemKind;
 pub const READY_FILE: &str = "ready";
 /// Name of the file with the agent's last published state.
 pub const AGENT_STATE_FILE: &str = "agent.json";
-/// Name of the file that exists while the kernel may isolate pods that are not judged
+/// Name of the file that exists while the kernel may isolate pods that are not enforced
 /// by the policies yet. Only then does an ADD ask the agent, and wait.
 ///
 /// The agent makes it before it reads the store for the first time with policies, and

@@ -17,7 +17,7 @@ pub const DELETION_GROUPS: RangeInclusive<u32> = 0x7400_0000..=0x74ff_ffff;
 /// Protocol number of tweed's routes (`rtm_protocol`).
 pub const ROUTE_PROTOCOL: u8 = 116;
 /// Bits of the conntrack mark in which the rules of policy write that a flow has been
-/// judged, and under which generation of the policies. Others may use all other bits but
+/// evaluated, and under which generation of the policies. Others may use all other bits but
 /// those of [`SERVICE_MASQUERADE_MARK`] and [`SERVICE_REMOTE_POD_MARK`].
 ///
 /// It is the mark and not the labels: the kernel's expression that sets labels only ORs
@@ -33,7 +33,7 @@ pub const SERVICE_MASQUERADE_MARK: u32 = 0x0400_0000;
 /// afterwards.
 pub const SERVICE_REMOTE_POD_MARK: u32 = 0x0200_0000;
 /// The generations of the policies, as numbers in [`POLICY_MARK_MASK`]; 0 is a flow that
-/// has never been judged.
+/// has never been evaluated.
 pub const POLICY_GENERATIONS: RangeInclusive<u8> = 1..=31;
 /// The group of `nfnetlink_log` to which dropped packets are logged.
 pub const POLICY_LOG_GROUP: u16 = 116;

@@ -228,7 +228,7 @@ problem_kinds! {
     /// The API server forbids the agent to read policies, or the objects that they are about.
     PoliciesForbidden, "policies-forbidden", Rights, NewPods,
         "give the agent the rights of this version's manifests, or set --policy to off; the policies that it can read are in force";
-    /// It is not known yet which policies there are, or what they come to.
+    /// It is not known yet which policies there are, or what they allow.
     PoliciesNotListed, "policies-not-listed", Source, NewPods,
         "wait for the first lists";
     /// Policies, or the objects that they are about, cannot be read.
@@ -265,10 +265,10 @@ problem_kinds! {
     ServiceCidrOverlap, "service-cidr-overlap", Service, Warning,
         "give Services a range in which no pod and no node has an address: make another ServiceCIDR, and delete this one; until then packets to pods and nodes pass, but those to other machines in the range are dropped";
     /// Several Services claim one address and port, or one node port.
-    ServiceContested, "service-contested", Service, Warning,
+    ServiceConflict, "service-conflict", Service, Warning,
         "give all but one of them another address or port; until then the first has it";
     /// A Service has so many endpoints that some are never used.
-    ServiceCrowded, "service-crowded", Service, Warning,
+    ServiceTooManyEndpoints, "service-too-many-endpoints", Service, Warning,
         "split the Service, or let it have fewer endpoints";
     /// The port of a Service's health checks cannot be listened on.
     ServiceHealthPort, "service-health-port", Host, Warning,

@@ -18,7 +18,7 @@ use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{Event, Object};
 use tweed_planner::services::desired::{Desired, Endpoint, Frontend, Tracked};
-use tweed_planner::services::stale::{Flow as Answered, Former, Judge, PROTOCOL};
+use tweed_planner::services::stale::{Flow as Answered, Judge, PROTOCOL, PastFrontends};
 use tweed_planner::services::{
     NodePortAddresses, Options, OwnAddresses, Places, PodNetworks, Step,
 };
@@ -187,7 +187,7 @@ fn destinations(plans: [&Desired; 2]) -> BTreeSet<Frontend> {
 
 /// A flow that is sent to an endpoint is not stale as long as that serves.
 fn nothing_sound_is_stale(desired: &Desired) {
-    let judge = Judge::new(desired, Some([]), Former::default());
+    let judge = Judge::new(desired, Some([]), PastFrontends::default());
     for (at, serving) in desired.tracked.iter().take(MAX_DESTINATIONS) {
         let Tracked::Address(key) = at else { continue };
         for endpoint in serving.iter() {

@@ -62,24 +62,24 @@ pub const TABLES: [TableKey<'static>; 3] = [SERVICES_TABLE, POLICY_TABLE, TABLE]
 /// The sets of the table of policies with the addresses of pods that policies have been applied
 /// to, without the digit of the family; a local address that is not in them passes nothing while
 /// there are policies.
-pub const JUDGED_SETS: &str = "policy_judged";
+pub const ENFORCED_SETS: &str = "policy_judged";
 
-/// Takes an address out of [`JUDGED_SETS`], in the calling thread's network namespace: nobody
-/// has judged the pod that has it now. A set or table that does not exist has no such address.
+/// Takes an address out of [`ENFORCED_SETS`], in the calling thread's network namespace: nobody
+/// has enforced the pod that has it now. A set or table that does not exist has no such address.
 ///
 /// If it was in there, nobody has taken it out when the pod before ended, and had that pod's flows
-/// judged once more: they would pass as they did, from and to the new pod. They are forgotten.
+/// evaluated once more: they would pass as they did, from and to the new pod. They are forgotten.
 ///
 /// # Errors
 /// The kernel's refusal.
-pub fn forget_judgement(address: IpAddr) -> Result<(), Error> {
+pub fn forget_enforcement(address: IpAddr) -> Result<(), Error> {
     let mut transaction = Transaction::new(format!("{address} in table {POLICY_TABLE}"));
     let (digit, octets) = match address {
         IpAddr::V4(address) => ('4', address.octets().to_vec()),
         IpAddr::V6(address) => ('6', address.octets().to_vec()),
     };
     let key = |item: Attributes| item.nest(KEY, |key| key.bytes(VALUE, &octets));
-    let set = Attributes::new().text(SET_NAME, &format!("{JUDGED_SETS}{digit}"));
+    let set = Attributes::new().text(SET_NAME, &format!("{ENFORCED_SETS}{digit}"));
     let named = set.nest(ELEMENTS, |list| list.nest(ITEM, key));
     transaction.delete(POLICY_TABLE.message(DELETE_ELEMENTS, named));
     match Socket::open()?.commit(&transaction) {

@@ -116,7 +116,7 @@ pub async fn run(
         .context("cannot start the kernel thread")?;
     let (events, received) = mpsc::channel(MAX_EVENTS);
     let source = sources.source::<Node>(Scope::All);
-    let _listening = metrics.listen_to(Node::KINDS, source.last_word());
+    let _listening = metrics.listen_to(Node::KINDS, source.last_contact());
     tasks.spawn("the source of Nodes", source.run(events, stop.clone()));
     let updating = update(received, Arc::clone(&state), kept, metrics.clone());
     tasks.spawn("the task that applies changes of Nodes", updating);

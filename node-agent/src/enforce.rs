@@ -1,7 +1,7 @@
 //! Whether the policies are enforced for a pod: asked here and nowhere else.
 //!
 //! An ADD asks on the socket ([`crate::agent_socket`]) and waits
-//! ([`crate::judgements`]); the kernel thread answers with [`verdict`] after each change of
+//! ([`crate::waiting_pods`]); the kernel thread answers with [`verdict`] after each change of
 //! the plan or of the table.
 
 use std::net::IpAddr;
@@ -17,8 +17,8 @@ use tweed_core::attachment::NETWORK_NAME;
 /// What has become of a pod's addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// All are judged, and the kernel knows it.
-    Judged,
+    /// All are enforced, and the kernel knows it.
+    Enforced,
     /// No policy is in force, so nothing is isolated.
     NotInForce,
     /// They are isolated, for this reason: the end of a sentence.
@@ -51,32 +51,32 @@ fn not_known(index: &PolicyIndex) -> Verdict {
 }
 
 /// The same where the last plan is in force. While the planner holds everything, that plan is
-/// older than the pod, and an address that is judged may be so for the pod that had it
+/// older than the pod, and an address that is enforced may be so for the pod that had it
 /// before.
 fn of(planner: &PolicyPlanner, judge: &Judge) -> Verdict {
     if planner.holds_all() {
         return Verdict::Pending(not_listed(planner.held()));
     }
     let mut addresses = judge.addresses.iter();
-    match addresses.find_map(|address| unjudged(planner, *address, judge)) {
+    match addresses.find_map(|address| not_enforced(planner, *address, judge)) {
         Some(reason) => Verdict::Pending(reason),
-        None => Verdict::Judged,
+        None => Verdict::Enforced,
     }
 }
 
-/// Why an address is not judged for the pod that asks.
-fn unjudged(planner: &PolicyPlanner, address: IpAddr, judge: &Judge) -> Option<String> {
+/// Why an address is not enforced for the pod that asks.
+fn not_enforced(planner: &PolicyPlanner, address: IpAddr, judge: &Judge) -> Option<String> {
     let Some(owner) = planner.local_pod(address) else {
         return Some(format!("no record has {address} any more"));
     };
     if !is_same(owner, judge.pod.as_ref()) {
         return Some(format!("{address} is another pod's by now"));
     }
-    if planner.desired().verdicts.judged.contains(&address) {
+    if planner.desired().verdicts.enforced.contains(&address) {
         return None;
     }
     let not_known = planner.not_known(address);
-    Some(not_known.unwrap_or_else(|| format!("{address} is not judged yet")))
+    Some(not_known.unwrap_or_else(|| format!("{address} is not enforced yet")))
 }
 
 /// Whether a record's pod is the one that asks. A UID counts where both have one.
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    /// A planner with a policy and the judged pod `cart-0` with the UID `old`.
+    /// A planner with a policy and the enforced pod `cart-0` with the UID `old`.
     fn planner() -> PolicyPlanner {
         let mut planner = PolicyPlanner::new("alpha");
         let shop = Namespace {
@@ -182,9 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_judged_once_its_own_object_is_known() {
+    fn a_pod_is_enforced_once_its_own_object_is_known() {
         let mut planner = planner();
-        assert_eq!(of(&planner, &judge("old")), Verdict::Judged);
+        assert_eq!(of(&planner, &judge("old")), Verdict::Enforced);
         set_record(&mut planner, "new");
         planner.plan();
         let not_known = pending("Pod shop/cart-0 is not known yet");
@@ -198,11 +198,11 @@ mod tests {
         assert_eq!(of(&planner, &judge("new")), not_known);
         planner.apply_pods(&PodScope::Own, Event::Apply(object("new")));
         planner.plan();
-        assert_eq!(of(&planner, &judge("new")), Verdict::Judged);
+        assert_eq!(of(&planner, &judge("new")), Verdict::Enforced);
     }
 
     #[test]
-    fn a_pod_of_which_one_address_is_not_judged_is_not_judged() {
+    fn a_pod_of_which_one_address_is_not_enforced_is_not_enforced() {
         let mut judge = judge("old");
         judge.addresses.push("fd00::5".parse().unwrap());
         let other = pending("no record has fd00::5 any more");
@@ -220,13 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn while_the_planner_holds_no_new_pod_is_judged() {
+    fn while_the_planner_holds_no_new_pod_is_enforced() {
         let mut planner = planner();
         planner.drop_nodes();
         set_record(&mut planner, "new");
         planner.plan();
-        // It was judged for the pod before.
-        assert!(!(planner.desired().verdicts.judged).contains(&judge("new").addresses[0]));
+        // It was enforced for the pod before.
+        assert!(!(planner.desired().verdicts.enforced).contains(&judge("new").addresses[0]));
         let reason = "not listed yet: the Nodes are not known yet";
         let verdict = of(&planner, &judge("new"));
         assert_eq!(verdict, pending(reason));

@@ -73,16 +73,16 @@ impl KeptNodes {
         match header.and_then(|header| read(&self.path, &header)) {
             Ok(nodes) => {
                 let count = nodes.len();
-                tracing::info!(%path, count, "the Nodes of before the restart are used until they are listed");
+                tracing::info!(%path, count, "using the saved Nodes of before the restart until the Nodes are listed");
                 return nodes;
             }
             Err(Unusable::Read(error)) if error.kind() == io::ErrorKind::NotFound => {}
             Err(unused @ Unusable::OtherBoot) => {
-                tracing::info!(%path, "the Nodes kept there are not used: {unused}");
+                tracing::info!(%path, "ignoring the saved Nodes: {unused}");
             }
             Err(unused) => tracing::warn!(
                 %path,
-                "the Nodes kept there are not used: {unused}; until the Nodes are listed nothing is repaired"
+                "ignoring the saved Nodes: {unused}; until the Nodes are listed nothing is repaired"
             ),
         }
         Vec::new()
@@ -133,11 +133,11 @@ impl KeptNodes {
             _ if logged => {}
             Ok(()) => tracing::warn!(
                 %path,
-                "the Nodes cannot be kept there: {error}; an agent that is restarted while the Nodes cannot be read will repair nothing"
+                "the Nodes cannot be saved there: {error}; an agent that is restarted while the Nodes cannot be read will repair nothing"
             ),
             Err(left) => tracing::error!(
                 %path,
-                "the Nodes cannot be kept there: {error}, nor can what was kept before be removed: {left}; an agent that is restarted while the Nodes cannot be read will take back what has changed since: make the folder writable, or remove the file"
+                "the Nodes cannot be saved there: {error}, and the file of before cannot be removed: {left}; an agent that is restarted while the Nodes cannot be read will undo what has changed since: make the folder writable, or remove the file"
             ),
         }
     }

@@ -9,7 +9,7 @@
 //! difference and applies it. [`publish`] then writes the files that others read. All of
 //! them report problems to the board in [`serve`], which answers health checks and
 //! metrics, and which [`report`] passes on to Kubernetes. The plugin asks on a socket,
-//! [`agent_socket`], when its pod is judged by the policies ([`enforce`]); [`judgements`] holds who waits.
+//! [`agent_socket`], when the policies are enforced for its pod ([`enforce`]); [`waiting_pods`] holds who waits.
 //! [`agent`] connects these parts, and [`program`] runs them with the resolved
 //! [`config`]. What others ask for may use [`descriptors`] up to its share, and what is not
 //! needed any more of [`memory`] is given back. [`probe`] asks the other nodes whether they
@@ -22,7 +22,6 @@ pub mod descriptors;
 pub mod drop_log;
 pub mod enforce;
 pub mod index;
-pub mod judgements;
 pub mod kept_nodes;
 pub mod logging;
 mod members;
@@ -42,6 +41,7 @@ pub mod state;
 pub mod tasks;
 #[cfg(test)]
 mod testing;
+pub mod waiting_pods;
 
 /// The version of the agent, with its commit.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TWEED_COMMIT"), ")");

@@ -50,7 +50,7 @@ fn run(
         wait(&reconcilers, state, time, has_changes);
         state.acknowledge();
         // ADDs wait for these: neither a pause nor the rest of a reconcile is for them.
-        reconcilers.judge_added();
+        reconcilers.enforce_added();
         // Policies and Services do not wait: what has failed may last, and is mostly
         // something else.
         let now = Instant::now();

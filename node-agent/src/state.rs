@@ -30,8 +30,8 @@ use tweed_planner::probe::Prober;
 use crate::config::Config;
 use crate::enforce::Verdict;
 use crate::index::{Collection, Index, PolicyIndex, ServiceIndex, policy, services};
-use crate::judgements::Judgements;
 use crate::members::{Line, Members};
+use crate::waiting_pods::WaitingPods;
 
 /// Shared by the tasks of the sources and the kernel thread.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub struct State {
     policy: Option<Mutex<PolicyIndex>>,
     /// None with `--services off`.
     services: Option<Mutex<ServiceIndex>>,
-    judgements: Judgements,
+    waiting_pods: WaitingPods,
     /// None with `--probe-peers off`.
     probes: Option<Mutex<Prober>>,
     wake: EventFd,
@@ -98,7 +98,7 @@ impl State {
             }),
             policy,
             services,
-            judgements: Judgements::default(),
+            waiting_pods: WaitingPods::default(),
             probes: config.probe_peers.then(Mutex::default),
             wake: EventFd::from_value_and_flags(0, flags)?,
         })
@@ -181,16 +181,16 @@ impl State {
         }
     }
 
-    /// Has the kernel thread judge a pod that was added, and gives what becomes of it.
-    pub fn judge(&self, judge: Judge) -> watch::Receiver<Verdict> {
-        let verdict = self.judgements.ask(judge);
+    /// Has the kernel thread enforce the policies for a pod that was added, and gives what becomes of it.
+    pub fn enforce(&self, judge: Judge) -> watch::Receiver<Verdict> {
+        let verdict = self.waiting_pods.ask(judge);
         self.wake();
         verdict
     }
 
-    /// The pods that wait to be judged.
-    pub fn judgements(&self) -> &Judgements {
-        &self.judgements
+    /// The pods that wait to be enforced.
+    pub fn waiting_pods(&self) -> &WaitingPods {
+        &self.waiting_pods
     }
 
     /// What is known of the ways to other nodes; none with `--probe-peers off`.

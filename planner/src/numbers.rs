@@ -9,7 +9,7 @@ use std::hash::Hash;
 pub type Number = u32;
 
 /// The numbers from a first one on. One that is given back is not given out again
-/// before [`Numbers::settle`]: within one change a number never means two things.
+/// before [`Numbers::commit`]: within one change a number never means two things.
 #[derive(Debug)]
 pub struct Numbers {
     /// From here on none was ever given out, but for `ahead`.
@@ -21,8 +21,8 @@ pub struct Numbers {
     free: VecDeque<Number>,
     returned: Vec<Number>,
     /// Numbers that are given out only to whoever asks for them.
-    aside: BTreeSet<Number>,
-    /// Numbers that were set aside, have been given out once, and `next` has not reached.
+    reserved: BTreeSet<Number>,
+    /// Numbers that were reserved, have been given out once, and `next` has not reached.
     ahead: BTreeSet<Number>,
 }
 
@@ -34,7 +34,7 @@ impl Numbers {
             rest_until: 0,
             free: VecDeque::new(),
             returned: Vec::new(),
-            aside: BTreeSet::new(),
+            reserved: BTreeSet::new(),
             ahead: BTreeSet::new(),
         }
     }
@@ -48,31 +48,31 @@ impl Numbers {
         }
     }
 
-    /// Sets numbers aside that had a meaning before, until [`Numbers::open_aside`]. They
+    /// Reserves numbers that had a meaning before, until [`Numbers::release_reserved`]. They
     /// are none that was given out. Where numbers rest, so do those below the highest of
     /// them, which may have had a meaning too.
-    pub fn set_aside(&mut self, numbers: impl IntoIterator<Item = Number>) {
-        self.aside.extend(numbers);
-        let highest = self.aside.last().copied();
+    pub fn reserve(&mut self, numbers: impl IntoIterator<Item = Number>) {
+        self.reserved.extend(numbers);
+        let highest = self.reserved.last().copied();
         if let Some(highest) = highest.filter(|_| self.rest_until > 0) {
-            let below = (self.next..highest).filter(|number| !self.aside.contains(number));
+            let below = (self.next..highest).filter(|number| !self.reserved.contains(number));
             self.free.extend(below);
             self.next = highest + 1;
         }
     }
 
-    /// Gives out a number that is set aside. False if it is not, or not any more.
-    pub fn take_aside(&mut self, number: Number) -> bool {
-        let is_aside = self.aside.remove(&number);
-        if is_aside && number >= self.next {
+    /// Gives out a number that is reserved. False if it is not, or not any more.
+    pub fn take_reserved(&mut self, number: Number) -> bool {
+        let is_reserved = self.reserved.remove(&number);
+        if is_reserved && number >= self.next {
             self.ahead.insert(number);
         }
-        is_aside
+        is_reserved
     }
 
-    /// The numbers that are still set aside are free like any other.
-    pub fn open_aside(&mut self) {
-        let passed = std::mem::take(&mut self.aside);
+    /// The numbers that are still reserved are free like any other.
+    pub fn release_reserved(&mut self) {
+        let passed = std::mem::take(&mut self.reserved);
         self.free
             .extend(passed.into_iter().filter(|number| *number < self.next));
     }
@@ -87,7 +87,7 @@ impl Numbers {
         loop {
             let number = self.next;
             self.next += 1;
-            if !self.ahead.remove(&number) && !self.aside.contains(&number) {
+            if !self.ahead.remove(&number) && !self.reserved.contains(&number) {
                 return number;
             }
         }
@@ -111,7 +111,7 @@ impl Numbers {
     }
 
     /// A change has ended: what was given back in it may be given out in the next one.
-    pub fn settle(&mut self) {
+    pub fn commit(&mut self) {
         self.free.extend(self.returned.drain(..));
     }
 }
@@ -243,8 +243,8 @@ impl<T: Eq + Hash> Interned<T> {
     }
 
     /// The change has ended: numbers that became free in it may be given out again.
-    pub fn settle(&mut self) {
-        self.numbers.settle();
+    pub fn commit(&mut self) {
+        self.numbers.commit();
     }
 }
 
@@ -265,9 +265,9 @@ mod tests {
         // Two are left that nobody has had; those given back wait for the end of the change.
         assert_eq!([numbers.take(), numbers.take()], [4, 5]);
         assert_eq!(numbers.take_row(1, 5), None);
-        numbers.settle();
+        numbers.commit();
         numbers.give_back(2);
-        numbers.settle();
+        numbers.commit();
         let taken = [(); 4].map(|()| numbers.take());
         assert_eq!(taken[..2], [3, 1]);
         assert!(taken.contains(&2));
@@ -276,10 +276,12 @@ mod tests {
     #[test]
     fn numbers_of_an_earlier_run_rest_too() {
         let mut numbers = Numbers::resting(1, 6);
-        numbers.set_aside([2, 4]);
-        assert!(numbers.take_aside(2));
-        assert!(!numbers.take_aside(2) && !numbers.take_aside(3) && !numbers.take_aside(9));
-        numbers.open_aside();
+        numbers.reserve([2, 4]);
+        assert!(numbers.take_reserved(2));
+        assert!(
+            !numbers.take_reserved(2) && !numbers.take_reserved(3) && !numbers.take_reserved(9)
+        );
+        numbers.release_reserved();
         let taken = [(); 5].map(|()| numbers.take());
         assert_eq!(taken, [5, 6, 1, 3, 4]);
     }
@@ -287,12 +289,12 @@ mod tests {
     proptest! {
         #[test]
         fn no_number_is_given_out_twice(
-            aside in prop::collection::btree_set(0..40u32, 0..10),
+            reserved in prop::collection::btree_set(0..40u32, 0..10),
             steps in prop::collection::vec((0..4u8, 0..40u32), 0..100),
         ) {
             let mut numbers = Numbers::from(0);
-            numbers.set_aside(aside.iter().copied());
-            let mut waiting = aside;
+            numbers.reserve(reserved.iter().copied());
+            let mut waiting = reserved;
             let mut out = BTreeSet::new();
             for (step, number) in steps {
                 match step {
@@ -301,17 +303,17 @@ mod tests {
                         prop_assert!(!waiting.contains(&taken) && out.insert(taken));
                     }
                     1 => {
-                        let is_taken = numbers.take_aside(number);
+                        let is_taken = numbers.take_reserved(number);
                         prop_assert_eq!(is_taken, waiting.remove(&number));
                         prop_assert!(!is_taken || out.insert(number));
                     }
                     2 if out.remove(&number) => {
                         numbers.give_back(number);
-                        numbers.settle();
+                        numbers.commit();
                     }
                     2 => {}
                     _ => {
-                        numbers.open_aside();
+                        numbers.release_reserved();
                         waiting.clear();
                     }
                 }

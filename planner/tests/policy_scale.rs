@@ -213,7 +213,7 @@ fn memory() -> f64 {
 }
 
 fn size(Delta { verdicts, ports }: &Delta) -> usize {
-    let addresses = verdicts.identities.len() + verdicts.networks.len() + verdicts.judged.len();
+    let addresses = verdicts.identities.len() + verdicts.networks.len() + verdicts.enforced.len();
     let pairs = verdicts.pairs.ingress.len() + verdicts.pairs.egress.len();
     addresses + pairs + ports.exact.len() + ports.ranges.len() + ports.range_profiles.len()
 }

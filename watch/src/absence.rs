@@ -85,7 +85,7 @@ impl<K: Kind> Session<K> {
             self.version = None;
             self.set_absent(reason).await?;
         }
-        self.last_word.now();
+        self.last_contact.now();
         self.restored().await
     }
 

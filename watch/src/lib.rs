@@ -18,7 +18,7 @@ mod file;
 mod json;
 mod kind;
 mod kinds;
-mod last_word;
+mod last_contact;
 mod list;
 mod page;
 mod protobuf;
@@ -43,7 +43,7 @@ pub mod reading {
 
 pub use file::{FileSource, manifests};
 pub use kind::{InvalidName, Kind};
-pub use last_word::LastWord;
+pub use last_contact::LastContact;
 pub use scope::Scope;
 pub use watcher::Watcher;
 
@@ -53,7 +53,7 @@ pub use watcher::Watcher;
 /// which values it accepts.
 pub trait Source<K>: Send + 'static {
     /// When this source was last heard of; current while it runs.
-    fn last_word(&self) -> LastWord;
+    fn last_contact(&self) -> LastContact;
 
     /// Sends events until `stop` is cancelled or the receiver is closed. Errors
     /// are reported as [`Event::Lost`] and retried after a back-off.

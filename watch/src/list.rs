@@ -160,7 +160,7 @@ impl<K: Kind> Session<K> {
             Err(Failure::Expired) => Err(Failure::expired_list(&self.client.url())),
             Err(failure) => Err(failure),
             Ok(response) => {
-                self.last_word.now();
+                self.last_contact.now();
                 Ok(response)
             }
         }

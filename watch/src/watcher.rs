@@ -44,7 +44,7 @@ use tweed_core::object::{Event, Loss};
 
 use crate::client::{ApiClient, Failure, Response};
 use crate::event::{Status, WatchEvent};
-use crate::{LastWord, Scope, Source, kind::Kind};
+use crate::{LastContact, Scope, Source, kind::Kind};
 use crate::{json, protobuf};
 
 /// How long the server is asked to keep a watch, in seconds. It sends bookmarks
@@ -93,7 +93,7 @@ pub(crate) struct MaxSilence {
 pub struct Watcher {
     pub(crate) client: ApiClient,
     scope: Scope,
-    last_word: LastWord,
+    last_contact: LastContact,
     pub(crate) pauses: ExponentialBuilder,
     pub(crate) absent_pauses: ExponentialBuilder,
     pub(crate) max_silence: MaxSilence,
@@ -111,7 +111,7 @@ impl Watcher {
         Self {
             client,
             scope,
-            last_word: LastWord::default(),
+            last_contact: LastContact::default(),
             max_silence: MAX_SILENCE,
             pauses: pauses(MIN_PAUSE, MAX_PAUSE),
             absent_pauses: pauses(ABSENT_PAUSE, ABSENT_PAUSE),
@@ -120,8 +120,8 @@ impl Watcher {
 }
 
 impl<K: Kind> Source<K> for Watcher {
-    fn last_word(&self) -> LastWord {
-        self.last_word.clone()
+    fn last_contact(&self) -> LastContact {
+        self.last_contact.clone()
     }
 
     async fn run(self, events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
@@ -130,7 +130,7 @@ impl<K: Kind> Source<K> for Watcher {
             path: self.scope.path::<K>(),
             field_selector: self.scope.field_selector(),
             events,
-            last_word: self.last_word,
+            last_contact: self.last_contact,
             absence: None,
             max_silence: self.max_silence,
             page_pauses: self.pauses.with_max_times(PAGE_RETRIES),
@@ -154,7 +154,7 @@ pub(crate) struct Session<K> {
     /// Selector of its objects.
     pub field_selector: Option<String>,
     pub events: mpsc::Sender<Event<K>>,
-    pub last_word: LastWord,
+    pub last_contact: LastContact,
     /// Why the collection is known to be empty, while the server does not have it.
     pub absence: Option<String>,
     max_silence: MaxSilence,
@@ -300,7 +300,7 @@ impl<K: Kind> Session<K> {
         let request = request.map_err(|e| Failure::request(&e))?;
         let max_silence = self.max_silence.without_bookmarks;
         let (mut response, connection) = self.client.open(request, max_silence).await?;
-        self.last_word.now();
+        self.last_contact.now();
         if response.url != self.server {
             tracing::info!("{} are listed again, now from {}", K::KINDS, response.url);
             self.version = None;
@@ -321,7 +321,7 @@ impl<K: Kind> Session<K> {
             let next = next_event(response).await;
             self.progress |= since.elapsed() >= STEADY;
             let next = next?;
-            self.last_word.now();
+            self.last_contact.now();
             let (event, version) = match next {
                 None => return Ok(()),
                 Some(WatchEvent::Error(Status { code, message })) => {

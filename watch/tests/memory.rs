@@ -70,7 +70,7 @@ const ENDLESS: [Endless; 6] = [
         media: "application/vnd.kubernetes.protobuf",
         begin: b"",
         again: b"garbage",
-        failure: "makes no sense",
+        failure: "invalid answer",
     },
     Endless {
         list: None,

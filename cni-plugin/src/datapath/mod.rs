@@ -114,7 +114,7 @@ pub trait Datapath {
     ///
     /// # Errors
     /// The kernel's refusal.
-    fn forget_judgement(&mut self, address: IpAddr) -> Result<(), Error>;
+    fn forget_enforcement(&mut self, address: IpAddr) -> Result<(), Error>;
 }
 
 /// The connection that an ADD asks for.

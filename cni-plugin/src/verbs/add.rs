@@ -12,8 +12,8 @@ use crate::Tweed;
 use crate::config::{Ipam, Settings};
 use crate::datapath::{Attached, Datapath, Wanted};
 use crate::delegate::{Call, Delegate};
+use crate::enforcement::{self, Enforcement};
 use crate::ipam::{self, Reservation};
-use crate::judgement::{self, Judgement};
 use crate::not_done::NotDone;
 use crate::ready::is_ready;
 use crate::verbs::gc;
@@ -50,10 +50,10 @@ pub fn add<P: Datapath, D: Delegate>(
     let reservation = attempt.reserve()?;
     let addresses = reservation.addresses();
     // Early, so that the agent works while the links are made.
-    let judged = Judgement::begin(&settings, request, target, &addresses);
-    if matches!(judged, Judgement::Later) {
+    let enforced = Enforcement::begin(&settings, request, target, &addresses);
+    if matches!(enforced, Enforcement::Later) {
         let datapath = &mut attempt.tweed.datapath;
-        judgement::forget_earlier(datapath, request, &target.attachment, &addresses);
+        enforcement::forget_earlier(datapath, request, &target.attachment, &addresses);
     }
     let attached = attempt.attach(&Wanted {
         target,
@@ -72,13 +72,13 @@ pub fn add<P: Datapath, D: Delegate>(
         unwritten: attached.unwritten,
     };
     let live = attempt.succeed(made)?;
-    let waits = matches!(judged, Judgement::Asked { .. });
-    let is_missed = judged.misses(request, &target.attachment);
+    let waits = matches!(enforced, Enforcement::Asked { .. });
+    let is_late = enforced.comes_late(request, &target.attachment);
     if let (true, Some(live)) = (waits, live) {
         confirm(tweed, request, &settings.place.store, &live)?;
     }
-    if is_missed {
-        judgement::forget_earlier(&mut tweed.datapath, request, &target.attachment, &addresses);
+    if is_late {
+        enforcement::forget_earlier(&mut tweed.datapath, request, &target.attachment, &addresses);
     }
     Ok(result)
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::json;
 use tweed_cni_plugin::datapath::veth::LinuxKernel;
 
-use crate::judgement::{LONG, agent, lab, nft};
+use crate::enforcement::{LONG, agent, lab, nft};
 
 /// Runs `conntrack` in the node of the thread's lab, and gives what it prints.
 fn conntrack(arguments: &str) -> String {
@@ -18,10 +18,10 @@ fn conntrack(arguments: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// They were judged when they began, so the rules let their packets pass whoever has the address.
+/// They were evaluated when they began, so the rules let their packets pass whoever has the address.
 #[test]
 fn the_open_flows_of_the_pod_before_end_unless_the_agent_has_seen_that_it_is_gone() {
-    const JUDGED: &str = "{\"version\":1,\"judged\":{}}\n";
+    const ENFORCED: &str = "{\"version\":1,\"judged\":{}}\n";
     let pods = [
         ("10.244.1.5", "10.244.1.6", "192.0.2.9", "10.96.0.1"),
         ("fd00:1::5", "fd00:1::6", "2001:db8::9", "fd00:96::1"),
@@ -30,7 +30,7 @@ fn the_open_flows_of_the_pod_before_end_unless_the_agent_has_seen_that_it_is_gon
         (0, None, true, true),
         (LONG, None, true, true),
         (LONG, Some(""), true, true),
-        (LONG, Some(JUDGED), true, false),
+        (LONG, Some(ENFORCED), true, false),
         (0, None, false, false),
     ] {
         let mut lab = lab(wait);

@@ -9,8 +9,8 @@
 mod advertisements;
 mod delegated;
 mod disk;
+mod enforcement;
 mod former_flows;
-mod judgement;
 mod lab;
 mod leaving;
 // One piece for both crates' tests.

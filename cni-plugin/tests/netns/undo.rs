@@ -85,8 +85,8 @@ impl Kernel for FailAt {
     fn enable_forwarding(&mut self, family: Family) -> Result<bool, Error> {
         self.kernel.enable_forwarding(family)
     }
-    fn forget_judgement(&mut self, address: IpAddr) -> Result<(), Error> {
-        self.kernel.forget_judgement(address)
+    fn forget_enforcement(&mut self, address: IpAddr) -> Result<(), Error> {
+        self.kernel.forget_enforcement(address)
     }
     fn host_link(&mut self, name: &str) -> Result<Option<Link>, Error> {
         self.kernel.host_link(name)

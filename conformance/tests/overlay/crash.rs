@@ -162,7 +162,7 @@ impl Stage {
                     }
                     // The CNI config is written when the agent is ready already.
                     Phase::Joins if self.has_joined() && self.has_policy().unwrap() => {
-                        self.assert_new_pods_are_judged("the agent runs").unwrap();
+                        self.assert_new_pods_are_enforced("the agent runs").unwrap();
                         self.cluster.publish().unwrap();
                         Phase::Leaves
                     }
@@ -223,7 +223,7 @@ impl Stage {
 
     /// While the kernel has rules of policies, an ADD waits for the agent: it knows that by
     /// the file.
-    fn assert_new_pods_are_judged(&self, when: &str) -> Result<(), LabError> {
+    fn assert_new_pods_are_enforced(&self, when: &str) -> Result<(), LabError> {
         assert!(
             self.is_marked() || !self.has_policy()?,
             "{when}: there is no file"
@@ -324,7 +324,7 @@ fn killed_at_each_call(on: impl Fn(&Stage, Strace) -> Strace) -> Result<(), LabE
         killed += u32::from(stage.run(&strace)?);
         tried += 1;
         stage.assert_whole(&when);
-        stage.assert_new_pods_are_judged(&when)?;
+        stage.assert_new_pods_are_enforced(&when)?;
         stage.assert_converges(&when)?;
     }
     println!("{tried} of {made:?} were tried, {killed} agents were killed");

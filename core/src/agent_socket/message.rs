@@ -16,7 +16,7 @@ pub const MAX_REQUEST: usize = 16 * 1024;
 /// Maximum length of an answer with its line end, in bytes.
 pub const MAX_ANSWER: usize = 256 * 1024;
 
-/// Maximum time that a client may wait for a pod to be judged: runtimes give an ADD
+/// Maximum time that a client may wait for a pod to be enforced: runtimes give an ADD
 /// some minutes.
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
@@ -28,7 +28,7 @@ pub enum Request {
     Judge(Judge),
 }
 
-/// A pod whose addresses are to be judged by the policies. Its record is in the store
+/// A pod whose addresses wait for the policies to be enforced. Its record is in the store
 /// already.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -66,12 +66,12 @@ pub struct Pod {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// To [`Request::Judge`]: the addresses are judged, and the kernel knows it.
+    /// To [`Request::Judge`]: the addresses are enforced, and the kernel knows it.
     Judged {},
     /// To [`Request::Judge`]: no policy is in force, so nothing is isolated.
     NotInForce {},
     /// To [`Request::Judge`]: the pod is still isolated at the end of the wait. It is
-    /// judged as soon as the reason no longer holds.
+    /// enforced as soon as the reason no longer holds.
     Pending {
         /// Why, as the end of a sentence.
         reason: String,
@@ -254,11 +254,11 @@ mod tests {
     fn what_a_neighbouring_version_adds_is_ignored() {
         let line = r#"{"new":7,"judge":{"new":[],"waitMs":1,"addresses":[],"ifname":"eth0","containerId":"4f","network":"tweed"},"version":1}"#;
         assert!(read::<Request>(&format!("{line}\n")).unwrap().is_some());
-        let judged = read(
+        let enforced = read(
             r#"{"version":1,"judged":{"new":true},"new":null}
 "#,
         );
-        assert_eq!(judged.unwrap(), Some(Answer::Judged {}));
+        assert_eq!(enforced.unwrap(), Some(Answer::Judged {}));
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(super) fn find(environment: &str, own: &BTreeSet<String>) -> Vec<Outcome> {
     let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let set: Vec<String> = set.collect();
     let names = environment_file::names(environment).chain(set.iter().map(String::as_str));
-    let told = variables::unknown(names, &known).into_iter();
+    let texts = variables::unknown(names, &known).into_iter();
     let problem = |text| Problem::new(ProblemKind::VariableUnknown, "environment", text);
-    told.map(|text| Err(problem(text))).collect()
+    texts.map(|text| Err(problem(text))).collect()
 }

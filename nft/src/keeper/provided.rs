@@ -22,7 +22,7 @@ impl Keeper {
 
     /// Says that the provided sets hold what they should, after they were compared and
     /// written. What others have changed meanwhile is repaired by the next comparison.
-    pub fn settle_provided(&mut self, nft: &Connection) {
+    pub fn complete_provided(&mut self, nft: &Connection) {
         self.provided = if nft.is_touched(self.table) {
             Known::Before
         } else {

@@ -1,13 +1,13 @@
-//! Generations of the policies: the number that a judged flow carries in its conntrack
+//! Generations of the policies: the number that an evaluated flow carries in its conntrack
 //! mark.
 //!
 //! The map `policy_entry` leads packets to the chain of the number in force, which lets
-//! flows pass that carry the same number, and judges all others. When policies take
+//! flows pass that carry the same number, and evaluates all others. When policies take
 //! something away, the number changes in the same transaction as the elements, so each
-//! flow is judged once more by its next packet.
+//! flow is evaluated once more by its next packet.
 //!
-//! A packet reads its number before it is judged, since it is the chain it is in. If the
-//! elements change meanwhile, its flow gets the old number, and is judged again.
+//! A packet reads its number before it is evaluated, since it is the chain it is in. If the
+//! elements change meanwhile, its flow gets the old number, and is evaluated again.
 //!
 //! Before a number is used a second time no entry may carry it. The kernel walks through
 //! all connections, however few of them a listing asks for, so the numbers come in windows

@@ -7,14 +7,14 @@
 //! conntrack mark passes: this is all that established flows pay. Any other goes through
 //! `policy_judge`, and gets the number if it comes back from there.
 //!
-//! - To judge a direction, numbers travel from lookup to lookup in `meta priority`: the
+//! - To evaluate a direction, numbers travel from lookup to lookup in `meta priority`: the
 //!   other end's identity, then the profile, then the range profile. A lookup that finds
 //!   nothing ends its rule, and the number stays as it is. A map's result is never put
 //!   into a concatenation without that detour: nft 1.0.6 aborts on listing such a rule,
 //!   and with it the listing of every other table of the host. Afterwards the priority
 //!   is 0, since a queueing discipline such as HTB takes it for a class. What it was
 //!   before, by the type of service, is lost for the first packet of a flow.
-//! - Replies are judged with their ends swapped, as the flow that they belong to: the
+//! - Replies are evaluated with their ends swapped, as the flow that they belong to: the
 //!   reply packets of a flow that may no longer be are dropped too. At this hook they
 //!   carry the pods' own addresses: a source that DNAT had hidden is put back later, a
 //!   destination that was masqueraded is put back earlier.
@@ -23,7 +23,7 @@
 //!   as that to a Service without endpoints: it comes to `output` from an address that is
 //!   nobody's.
 //! - Packets that others took out of conntrack (`notrack`, as a node-local DNS cache does)
-//!   are judged each, by the direction in which they go: both directions of such a flow
+//!   are evaluated each, by the direction in which they go: both directions of such a flow
 //!   have to be allowed.
 //! - Fragments never come here: conntrack puts packets together at priority −400, because
 //!   these rules use `ct`. So all packets have their ports.
@@ -32,7 +32,7 @@
 //!   IPv6 does not work without them, and they are not forwarded. Link-local sources of
 //!   pods do not get here, `from_pod_ipv6` drops them.
 //! - What IPVS sends on for a Service passes `output` too and not `forward`, with a source
-//!   that is not the node's. Each of these packets is judged there: `input` has judged the
+//!   that is not the node's. Each of these packets is evaluated there: `input` has evaluated the
 //!   flow by the Service's address, and the mark says no more than that.
 
 use tweed_component::drops::DropReason;
@@ -79,7 +79,7 @@ pub(super) fn chains(log: bool) -> Vec<Chain> {
     }
     chains.push(input());
     chains.extend(Generation::all().map(of_generation));
-    chains.push(judge());
+    chains.push(evaluate());
     for words in &WORDS {
         chains.push(original(words, log));
         chains.push(reply(words, log));
@@ -119,7 +119,7 @@ fn of_generation(generation: Generation) -> Chain {
     regular(generation.chain(), rules)
 }
 
-fn judge() -> Chain {
+fn evaluate() -> Chain {
     regular(
         "policy_judge",
         vec![
@@ -140,7 +140,7 @@ fn of_family(names: [&'static str; 2], words: &Words) -> &'static str {
     if words.digit == '4' { ipv4 } else { ipv6 }
 }
 
-/// The chain that judges one direction of a flow by its original or its reply packets.
+/// The chain that evaluates one direction of a flow by its original or its reply packets.
 fn direction_chain(words: &Words, direction: Direction, is_reply: bool) -> &'static str {
     let names = match (direction, is_reply) {
         (Direction::In, false) => ["policy_to4", "policy_to6"],
@@ -151,7 +151,7 @@ fn direction_chain(words: &Words, direction: Direction, is_reply: bool) -> &'sta
     of_family(names, words)
 }
 
-/// The rules that judge both directions of a flow, where `source` and `destination` are
+/// The rules that evaluate both directions of a flow, where `source` and `destination` are
 /// the words for the ends of its original direction.
 fn both_directions(words: &Words, is_reply: bool) -> Vec<String> {
     let Words { ip, digit, .. } = words;
@@ -177,13 +177,13 @@ fn ends(is_reply: bool) -> (&'static str, &'static str) {
     }
 }
 
-/// The rules that drop packets from and to local addresses that are not judged yet.
+/// The rules that drop packets from and to local addresses that are not enforced yet.
 fn isolation(words: &Words, is_reply: bool, log: bool) -> Vec<String> {
     let Words { ip, digit, .. } = words;
     let rules = ["saddr", "daddr"].into_iter().flat_map(|end| {
         let isolated =
             format!("{ip} {end} @local_cidrs{digit} {ip} {end} != @policy_judged{digit}");
-        drop(&isolated, DropReason::NotJudged, is_reply, log)
+        drop(&isolated, DropReason::NotEnforced, is_reply, log)
     });
     rules.collect()
 }

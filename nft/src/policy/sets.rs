@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use tweed_core::family::Family;
-use tweed_netlink::owned::JUDGED_SETS;
+use tweed_netlink::owned::ENFORCED_SETS;
 use tweed_planner::policy::desired::{Desired, Number, PortRange};
 use tweed_planner::policy::verdicts::Direction;
 
@@ -16,7 +16,7 @@ use crate::words::FAMILIES;
 /// Those of addresses.
 static OF_ADDRESSES: [Row<Desired>; 9] = [
     row!("local_cidrs" => verdicts.local_cidrs, SPAN),
-    row!(JUDGED_SETS => verdicts.judged, ADDRESS),
+    row!(ENFORCED_SETS => verdicts.enforced, ADDRESS),
     row!("policy_in" => verdicts.policed.ingress, ADDRESS),
     row!("policy_out" => verdicts.policed.egress, ADDRESS),
     row!("policy_self" => verdicts.selves, TWICE),

@@ -7,7 +7,7 @@
 //! - *In force*: all of a change that a packet can see is one transaction ([`Steps`]), with
 //!   the next generation in it if the change takes something away. 60,000 elements take some
 //!   200 ms.
-//! - *Repair*: whatever somebody else changed, flows may have been judged by it, so the
+//! - *Repair*: whatever somebody else changed, flows may have been evaluated by it, so the
 //!   next generation comes with it.
 
 use std::path::Path;
@@ -47,8 +47,8 @@ pub struct PolicyTable {
     marks: Marks,
     /// How often the table had been replaced when a generation last came in force. What
     /// others had put into the table before it was replaced since then may have let flows
-    /// pass, which have to be judged once more.
-    judged_at: u64,
+    /// pass, which have to be evaluated once more.
+    in_force_at: u64,
 }
 
 impl PolicyTable {
@@ -62,7 +62,7 @@ impl PolicyTable {
             generation: None,
             lost: None,
             marks: Marks::default(),
-            judged_at: 0,
+            in_force_at: 0,
         }
     }
 
@@ -113,7 +113,7 @@ impl PolicyTable {
         };
         let mut outcome = self.keeper.outcome_of(&changes);
         // Flows may have been let pass by what others had put into a table that was replaced.
-        if !changes.is_empty() || self.judged_at != self.keeper.replacements() {
+        if !changes.is_empty() || self.in_force_at != self.keeper.replacements() {
             let written = self.advance(nft, current, changes);
             match written {
                 Err(Error::Netlink(error)) if error.errno() == Some(Errno::EMSGSIZE) => {
@@ -123,7 +123,7 @@ impl PolicyTable {
                 written => outcome.messages = written?,
             }
         }
-        self.keeper.settle_provided(nft);
+        self.keeper.complete_provided(nft);
         Ok(outcome)
     }
 
@@ -137,7 +137,7 @@ impl PolicyTable {
     fn came_in_force(&mut self, generation: Generation) {
         self.marks.came_in_force(generation);
         self.generation = Some(generation);
-        self.judged_at = self.keeper.replacements();
+        self.in_force_at = self.keeper.replacements();
     }
 
     /// Writes all elements while no generation is in force, and then puts one in force: the
@@ -172,7 +172,7 @@ impl PolicyTable {
         let entry = [generation::change(None, generation)];
         outcome.messages += self.keeper.write_known(nft, &declarations, &entry, &[])?;
         self.came_in_force(generation);
-        self.keeper.settle_provided(nft);
+        self.keeper.complete_provided(nft);
         Ok(outcome)
     }
 

@@ -47,10 +47,10 @@ fn the_log_of_each_drop_says_which_packets_are_replies() {
             chain(&format!("policy_reply{digit}")),
         );
         let goto = original.find(&format!("goto policy_reply{digit}"));
-        assert!(goto.unwrap() < original.find("not-judged").unwrap());
+        assert!(goto.unwrap() < original.find("not-enforced").unwrap());
         for (chain, prefix) in [
-            (original, "\"tweed not-judged: \""),
-            (reply, "\"tweed not-judged reply: \""),
+            (original, "\"tweed not-enforced: \""),
+            (reply, "\"tweed not-enforced reply: \""),
         ] {
             assert_eq!(chain.matches(" log prefix ").count(), 2, "{chain}");
             assert_eq!(chain.matches(prefix).count(), 2, "{chain}");
@@ -80,7 +80,11 @@ fn generations_go_round_by_their_windows_and_are_read_back() {
             let is_listed = other.mark() & mask == value;
             assert_eq!(is_listed, generation.window().contains(*other));
         }
-        assert_ne!(mask & value, 0, "flows that were never judged are listed");
+        assert_ne!(
+            mask & value,
+            0,
+            "flows that were never evaluated are listed"
+        );
     }
 }
 
@@ -106,10 +110,10 @@ fn desired() -> impl Strategy<Value = Desired> {
         prop::collection::btree_set(range, 0..4),
     )
         .prop_map(|(addresses, identities, exact, range_profiles, ranges)| {
-            let (judged, ingress, selves, pairs_in, pairs_out) = addresses;
+            let (enforced, ingress, selves, pairs_in, pairs_out) = addresses;
             let verdicts = Verdicts {
                 active: true,
-                judged,
+                enforced,
                 policed: PerDirection {
                     egress: selves.clone(),
                     ingress,

@@ -144,7 +144,7 @@ impl ServicesTable {
             }
             written => outcome.messages = written?,
         }
-        self.keeper.settle_provided(nft);
+        self.keeper.complete_provided(nft);
         Ok(outcome)
     }
 

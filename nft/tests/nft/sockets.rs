@@ -1,5 +1,5 @@
 //! Sockets of nfnetlink are kept: when one is closed the kernel holds the lock of its rules
-//! for a grace period, some 10 ms, and an ADD that is to be judged waits for it.
+//! for a grace period, some 10 ms, and an ADD that is to be enforced waits for it.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use crate::prober::{Fate, Probe, Prober};
+use crate::prober::{Probe, ProbeOutcome, Prober};
 
 /// How many packets of a kind are sent: of up to four endpoints none is then left out but
 /// once in a hundred million times.
@@ -16,7 +16,7 @@ pub enum Outcome {
     Rejected,
     Dropped,
     Sent(BTreeMap<SocketAddr, BTreeSet<bool>>),
-    Mixed(Vec<Fate>),
+    Mixed(Vec<ProbeOutcome>),
 }
 
 impl Outcome {
@@ -31,24 +31,24 @@ impl Outcome {
         Self::of(&probe, prober.send(&[probe; DRAWS]))
     }
 
-    fn of(probe: &Probe, fates: Vec<Fate>) -> Self {
+    fn of(probe: &Probe, outcomes: Vec<ProbeOutcome>) -> Self {
         let mut sent = BTreeMap::<SocketAddr, BTreeSet<bool>>::new();
-        for fate in &fates {
-            match fate {
-                Fate::Out {
+        for outcome in &outcomes {
+            match outcome {
+                ProbeOutcome::Out {
                     destination,
                     masqueraded,
                     ..
                 } => {
                     sent.entry(*destination).or_default().insert(*masqueraded);
                 }
-                other if fates.iter().all(|one| one == other) => {
+                other if outcomes.iter().all(|one| one == other) => {
                     return match other {
-                        Fate::Rejected => Self::Rejected,
+                        ProbeOutcome::Rejected => Self::Rejected,
                         _ => Self::Dropped,
                     };
                 }
-                _ => return Self::Mixed(fates),
+                _ => return Self::Mixed(outcomes),
             }
         }
         // At the node, an IPv6 packet does not tell its address.

@@ -23,9 +23,9 @@ pub struct Ends {
     pub destination: SocketAddr,
 }
 
-/// What a packet says.
+/// The content of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Says {
+pub enum Content {
     /// It is the first packet of a flow, with this number.
     First(u32, Ends),
     /// The flow of this number was refused.
@@ -123,7 +123,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 /// What a packet with its IP header says, if it has to do with ours.
-pub fn parse(packet: &[u8]) -> Option<Says> {
+pub fn parse(packet: &[u8]) -> Option<Content> {
     let (protocol, source, destination, body) = match packet.first()? >> 4 {
         4 => (
             *packet.get(9)?,
@@ -139,11 +139,16 @@ pub fn parse(packet: &[u8]) -> Option<Says> {
         ),
         _ => return None,
     };
-    body_says(protocol, source, destination, body)
+    body_content(protocol, source, destination, body)
 }
 
 /// The same for what follows the IP header.
-pub fn body_says(protocol: u8, source: IpAddr, destination: IpAddr, body: &[u8]) -> Option<Says> {
+pub fn body_content(
+    protocol: u8,
+    source: IpAddr,
+    destination: IpAddr,
+    body: &[u8],
+) -> Option<Content> {
     let number = |at: usize| {
         Some(u32::from_be_bytes(
             body.get(at..at + 4)?.try_into().unwrap(),
@@ -155,7 +160,7 @@ pub fn body_says(protocol: u8, source: IpAddr, destination: IpAddr, body: &[u8])
         ))
     };
     let first = |number| {
-        Some(Says::First(
+        Some(Content::First(
             number,
             Ends {
                 protocol,
@@ -167,7 +172,7 @@ pub fn body_says(protocol: u8, source: IpAddr, destination: IpAddr, body: &[u8])
     match protocol {
         // The flags of what is quoted in an ICMP message may be cut off.
         TCP if body.get(13).is_some_and(|flags| flags & RST != 0) => {
-            Some(Says::Refused(number(8)?.wrapping_sub(1)))
+            Some(Content::Refused(number(8)?.wrapping_sub(1)))
         }
         TCP if body.get(13).is_none_or(|flags| flags & 0x3f == SYN) => first(number(4)?),
         UDP if body.get(8..12)? == MAGIC => first(number(12)?),
@@ -175,7 +180,9 @@ pub fn body_says(protocol: u8, source: IpAddr, destination: IpAddr, body: &[u8])
         ICMP | ICMPV6 => {
             let unreachable = if protocol == ICMP { 3 } else { 1 };
             match parse(body.get(8..)?)? {
-                Says::First(number, _) if body[0] == unreachable => Some(Says::Refused(number)),
+                Content::First(number, _) if body[0] == unreachable => {
+                    Some(Content::Refused(number))
+                }
                 _ => None,
             }
         }

@@ -22,7 +22,7 @@ use nix::sys::socket::{
 use nix::unistd::Pid;
 
 use super::netns::Netns;
-use super::packet::{Ends, ICMP, ICMPV6, Says, TCP, UDP, body_says, first, parse};
+use super::packet::{Content, Ends, ICMP, ICMPV6, TCP, UDP, body_content, first, parse};
 use super::tun::Tun;
 
 /// How long a packet may take on a busy machine before the test gives up.
@@ -67,7 +67,7 @@ pub struct Probe {
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum ProbeOutcome {
     /// It came out.
     Out {
         exit: Exit,
@@ -178,14 +178,14 @@ impl Prober {
     }
 
     /// What becomes of each of these packets.
-    pub fn send(&mut self, probes: &[Probe]) -> Vec<Fate> {
+    pub fn send(&mut self, probes: &[Probe]) -> Vec<ProbeOutcome> {
         probes
             .chunks(PORTS / 2)
             .flat_map(|some| self.send_some(some))
             .collect()
     }
 
-    fn send_some(&mut self, probes: &[Probe]) -> Vec<Fate> {
+    fn send_some(&mut self, probes: &[Probe]) -> Vec<ProbeOutcome> {
         if self.next + probes.len() > PORTS {
             self.netns.sh("conntrack -F 2>/dev/null");
             self.next = 0;
@@ -204,7 +204,7 @@ impl Prober {
         }
         self.settle(base, &mut watched);
         watched.truncate(probes.len());
-        watched.iter().map(Watched::fate).collect()
+        watched.iter().map(Watched::outcome).collect()
     }
 
     fn put(&mut self, probe: &Probe, port: u16) {
@@ -268,14 +268,14 @@ impl Prober {
         let mut buffer = [0; 2048];
         let mut note = |says, exit| {
             let number = match says {
-                Some(Says::First(number, _) | Says::Refused(number)) => number,
+                Some(Content::First(number, _) | Content::Refused(number)) => number,
                 None => return,
             };
             let Some(one) = watched.get_mut(number.wrapping_sub(base) as usize) else {
                 return;
             };
             match says {
-                Some(Says::First(_, ends)) => one.out = Some((exit, ends)),
+                Some(Content::First(_, ends)) => one.out = Some((exit, ends)),
                 _ => one.refused = true,
             }
         };
@@ -303,7 +303,7 @@ impl Prober {
                 } else {
                     let from = from.and_then(|from| from.as_sockaddr_in6().map(|six| six.ip()));
                     let unknown = IpAddr::from([0; 16]);
-                    body_says(*protocol, from.unwrap().into(), unknown, packet)
+                    body_content(*protocol, from.unwrap().into(), unknown, packet)
                 };
                 note(says, Exit::Node);
             }
@@ -365,16 +365,16 @@ impl Watched {
     }
 
     /// The kernel refuses by itself what was delivered to a port without a socket.
-    fn fate(&self) -> Fate {
+    fn outcome(&self) -> ProbeOutcome {
         match self.out {
-            Some((exit, ends)) => Fate::Out {
+            Some((exit, ends)) => ProbeOutcome::Out {
                 exit,
                 destination: ends.destination,
                 source: ends.source.ip(),
                 masqueraded: ends.source != self.source,
             },
-            None if self.refused => Fate::Rejected,
-            None => Fate::Dropped,
+            None if self.refused => ProbeOutcome::Rejected,
+            None => ProbeOutcome::Dropped,
         }
     }
 }

@@ -118,7 +118,7 @@ fn put_back(socket: &mut AgentSocket, not_made: &mut Option<String>) {
             if not_made.as_ref() != Some(&error) {
                 tracing::warn!(
                     error,
-                    "agent.sock is gone and cannot be made anew: each new pod is isolated until the agent judges it unasked; it is tried again every second"
+                    "agent.sock is gone and cannot be made anew: each new pod is isolated until the agent enforces the policies for it unasked; it is tried again every second"
                 );
                 *not_made = Some(error);
             }
@@ -199,7 +199,7 @@ async fn closed(stream: &mut UnixStream) {
 /// The answer to a request, as a line.
 async fn answer(request: Request, state: &Arc<State>, questions: &Questions) -> Vec<u8> {
     match request {
-        Request::Judge(judge) => line(&judged(judge, state).await),
+        Request::Judge(judge) => line(&enforced(judge, state).await),
         Request::Explain(question) => line(&ask(state, questions, question).await),
         Request::Version {} => line(&Answer::Version(VERSION.to_owned())),
         Request::Peers {} => line(&peers(state)),
@@ -284,15 +284,15 @@ fn explain_services(state: &State, asked: &Where) -> Result<Vec<Step>, String> {
     Ok(steps.ok_or(SERVICES_OFF)?)
 }
 
-/// Waits until the kernel thread has judged the pod, at most as long as the client does.
-async fn judged(judge: Judge, state: &State) -> plugin::Answer {
+/// Waits until the kernel thread has enforced the pod, at most as long as the client does.
+async fn enforced(judge: Judge, state: &State) -> plugin::Answer {
     let wait = Duration::from_millis(judge.wait_ms).min(MAX_WAIT);
-    let mut verdict = state.judge(judge);
+    let mut verdict = state.enforce(judge);
     let settled = verdict.wait_for(|verdict| !matches!(verdict, Verdict::Pending(_)));
     // At the end of the time, or if the kernel thread has ended, the last one counts.
     let _ = timeout(wait, settled).await;
     match verdict.borrow().clone() {
-        Verdict::Judged => plugin::Answer::Judged {},
+        Verdict::Enforced => plugin::Answer::Judged {},
         Verdict::NotInForce => plugin::Answer::NotInForce {},
         Verdict::Pending(reason) => plugin::Answer::Pending { reason },
     }

@@ -1,4 +1,4 @@
-//! The server over a real socket; in place of the kernel thread, the tests settle.
+//! The server over a real socket; in place of the kernel thread, the tests answer.
 
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -98,18 +98,18 @@ fn judge(wait: Duration) -> Judge {
 }
 
 #[tokio::test]
-async fn a_pod_is_answered_for_once_it_is_judged() {
+async fn a_pod_is_answered_for_once_it_is_enforced() {
     let agent = Agent::start();
     for (verdict, expected) in [
-        (Verdict::Judged, plugin::Answer::Judged {}),
+        (Verdict::Enforced, plugin::Answer::Judged {}),
         (Verdict::NotInForce, plugin::Answer::NotInForce {}),
     ] {
         let answer = agent.ask(judge(LONG));
         agent.woken().await;
-        agent.state.judgements().take_up();
+        agent.state.waiting_pods().take_up();
         let pending = Verdict::Pending("Pod default/a is not known".to_owned());
-        agent.state.judgements().settle(|_| pending.clone());
-        agent.state.judgements().settle(|_| verdict.clone());
+        agent.state.waiting_pods().answer(|_| pending.clone());
+        agent.state.waiting_pods().answer(|_| verdict.clone());
         assert_eq!(answer.await.unwrap().unwrap(), expected);
     }
 }
@@ -119,10 +119,10 @@ async fn at_the_end_of_the_wait_the_reason_is_told() {
     let agent = Agent::start();
     let answer = agent.ask(judge(Duration::from_secs(2)));
     agent.woken().await;
-    agent.state.judgements().take_up();
+    agent.state.waiting_pods().take_up();
     let reason = "Pod default/a is not known".to_owned();
     let pending = Verdict::Pending(reason.clone());
-    agent.state.judgements().settle(|_| pending.clone());
+    agent.state.waiting_pods().answer(|_| pending.clone());
     assert_eq!(
         answer.await.unwrap().unwrap(),
         plugin::Answer::Pending { reason }
@@ -147,8 +147,8 @@ async fn many_pods_at_once_are_all_answered_for() {
     let settling = async {
         loop {
             agent.woken().await;
-            agent.state.judgements().take_up();
-            agent.state.judgements().settle(|_| Verdict::Judged);
+            agent.state.waiting_pods().take_up();
+            agent.state.waiting_pods().answer(|_| Verdict::Enforced);
         }
     };
     let all = async {
@@ -210,8 +210,8 @@ async fn questions_are_bounded_and_no_pod_waits_for_them() {
     }
     let answer = agent.ask(judge(LONG));
     agent.woken().await;
-    agent.state.judgements().take_up();
-    agent.state.judgements().settle(|_| Verdict::Judged);
+    agent.state.waiting_pods().take_up();
+    agent.state.waiting_pods().answer(|_| Verdict::Enforced);
     assert_eq!(answer.await.unwrap().unwrap(), plugin::Answer::Judged {});
     assert_eq!(asked.len(), MAX_QUESTIONS);
     assert!(asked.try_join_next().is_none(), "they wait for the plan");
@@ -275,8 +275,8 @@ async fn a_client_that_goes_is_forgotten_and_others_are_served() {
     drop(connection);
     let answer = agent.ask(judge(LONG));
     agent.woken().await;
-    agent.state.judgements().take_up();
-    agent.state.judgements().settle(|_| Verdict::Judged);
+    agent.state.waiting_pods().take_up();
+    agent.state.waiting_pods().answer(|_| Verdict::Enforced);
     assert_eq!(answer.await.unwrap().unwrap(), plugin::Answer::Judged {});
     drop((idle, half));
 }

@@ -36,7 +36,7 @@ pub struct Config {
     pub policy: bool,
     /// Whether what policies drop is logged.
     pub policy_log: bool,
-    /// How long an ADD waits at most until its pod is judged.
+    /// How long an ADD waits at most until its pod is enforced.
     pub policy_wait: Duration,
     /// What Services are planned from; none with `--services off`.
     pub services: Option<tweed_planner::services::Options>,

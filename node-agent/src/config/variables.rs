@@ -25,7 +25,7 @@ pub fn unknown<'a>(
 ) -> Vec<String> {
     let names = names.into_iter();
     let unknown = names.filter(|name| name.starts_with(PREFIX) && !known.contains(*name));
-    let told = unknown.filter_map(|name| {
+    let texts = unknown.filter_map(|name| {
         let distance = |known: &&String| strsim::osa_distance(name, known);
         let near = known.iter().min_by_key(distance);
         match near.filter(|known| distance(known) <= NEAR) {
@@ -36,7 +36,7 @@ pub fn unknown<'a>(
             None => Some(format!("nobody reads the variable {name}")),
         }
     });
-    told.collect()
+    texts.collect()
 }
 
 /// Whether kubelet sets it in the pods of a namespace that has a Service `tweed…`.
@@ -57,13 +57,13 @@ mod tests {
     #[test]
     fn a_misspelt_variable_names_the_one_that_was_meant() {
         let known = read_by(&Flags::command());
-        let told = |name| unknown([name], &known);
+        let texts = |name| unknown([name], &known);
         assert_eq!(
-            told("TWEED_CLUSTER_CIDER"),
+            texts("TWEED_CLUSTER_CIDER"),
             ["nobody reads the variable TWEED_CLUSTER_CIDER; was TWEED_CLUSTER_CIDR meant?"]
         );
         assert_eq!(
-            told("TWEED_COLOUR"),
+            texts("TWEED_COLOUR"),
             ["nobody reads the variable TWEED_COLOUR"]
         );
         for silent in [
@@ -72,7 +72,7 @@ mod tests {
             "TWEED_METRICS_SERVICE_HOST",
             "TWEED_METRICS_PORT_9116_TCP",
         ] {
-            assert_eq!(told(silent), [""; 0], "{silent}");
+            assert_eq!(texts(silent), [""; 0], "{silent}");
         }
     }
 }

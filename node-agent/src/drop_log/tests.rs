@@ -62,6 +62,6 @@ fn what_others_log_to_the_group_and_what_is_no_packet_is_left_out() {
     for prefix in ["", "tweed", "other: ", "tweed policy_accepted: "] {
         assert_eq!(Drop::read(&logged(prefix, packet())), None, "{prefix}");
     }
-    let cut = logged("tweed not-judged: ", vec![0x45; 8]);
+    let cut = logged("tweed not-enforced: ", vec![0x45; 8]);
     assert_eq!(Drop::read(&cut), None);
 }

@@ -48,7 +48,7 @@ pub enum Unusable {
     #[error("{0}")]
     NoSource(String),
     /// The file cannot be read.
-    #[error("it cannot be read: {0}")]
+    #[error("the file cannot be read: {0}")]
     Read(#[from] io::Error),
     /// A line is not understood.
     #[error("line {line} is damaged: {why}")]
@@ -59,22 +59,22 @@ pub enum Unusable {
         why: String,
     },
     /// It was cut, or the list in it has no end.
-    #[error("it is incomplete")]
+    #[error("the file is incomplete")]
     Incomplete,
     /// The kernel has been started since.
-    #[error("it is of another boot")]
+    #[error("they are of another boot")]
     OtherBoot,
     /// It belongs to another node.
-    #[error("it is of the Node {0}")]
+    #[error("they are of the Node {0}")]
     OtherNode(String),
     /// Its Nodes came from another API server or file.
-    #[error("it is of another source: {0}")]
+    #[error("they came from {0}")]
     OtherSource(String),
     /// Its Nodes came from an API server of another cluster.
-    #[error("it is of another cluster, whose API server {0} had another certificate authority")]
+    #[error("they are of another cluster, whose API server {0} had another certificate authority")]
     OtherCluster(String),
     /// The own Node is not among its Nodes.
-    #[error("it lacks the own Node")]
+    #[error("the own Node is not among them")]
     NoOwnNode,
 }
 

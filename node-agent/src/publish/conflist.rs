@@ -23,7 +23,7 @@ pub struct Conflist<'a> {
     pub network: &'a NodeNetwork,
     /// While this file does not exist, ADD answers "try again later".
     pub ready_file: &'a Path,
-    /// How long an ADD waits until its pod is judged; none if it is not to wait.
+    /// How long an ADD waits until its pod is enforced; none if it is not to wait.
     pub policy_wait: Option<Duration>,
     /// The run folder, if it is not the plugin's default.
     pub run_dir: Option<&'a PathBuf>,

@@ -61,7 +61,7 @@ pub struct NodeNetwork {
 #[derive(Debug)]
 pub struct Publisher {
     config: Arc<Config>,
-    /// How long an ADD waits until its pod is judged, if policies are enforced.
+    /// How long an ADD waits until its pod is enforced, if policies are enforced.
     policy_wait: Option<Duration>,
     boot_id: String,
     plugins: Plugins,

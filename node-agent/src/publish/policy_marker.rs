@@ -1,5 +1,5 @@
 //! The file `policy` in the run folder, by which an ADD knows whether to wait until its
-//! pod is judged: [`POLICY_FILE`]. By what it says, the next agent knows of which kinds
+//! pod is enforced: [`POLICY_FILE`]. By what it says, the next agent knows of which kinds
 //! the kernel has policies.
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use tweed_planner::policy::PolicyKinds;
 use super::problems::unwritable;
 
 /// For people: the plugin only looks whether the file is there.
-const ABOUT: &str = "While this file exists, tweed asks the agent on agent.sock and waits until a new pod is judged by the network policies. These are in force:";
+const ABOUT: &str = "While this file exists, tweed asks the agent on agent.sock and waits until the network policies are enforced for a new pod. These are in force:";
 
 /// The file, kept by who writes the rules of policy.
 #[derive(Debug)]

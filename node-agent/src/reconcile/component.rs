@@ -25,7 +25,7 @@ use crate::state::{Indexed, State};
 
 /// What the node knows, for every component alike, and what all of them write with.
 pub struct Facts<'a> {
-    /// The Nodes, and pods that wait to be judged.
+    /// The Nodes, and pods that wait to be enforced.
     pub state: &'a State,
     /// What the overlay has accepted of the Nodes, and the own network.
     pub overlay: &'a OverlayPlanner,

@@ -1,5 +1,5 @@
 //! When the components with a table of their own are planned and written. Pods that wait to
-//! be judged, and clients of Services, are served before all else.
+//! be enforced, and clients of Services, are served before all else.
 
 use std::{sync::Arc, time::Instant};
 
@@ -38,24 +38,24 @@ impl Reconcilers {
     /// now, and answers for them: by their records alone, while all else stays as it is.
     /// An ADD waits for this, so it comes before and within a reconcile. What it cannot
     /// do is left to the next reconcile.
-    pub fn judge_added(&mut self) {
+    pub fn enforce_added(&mut self) {
         let state = Arc::clone(&self.state);
-        let judgements = state.judgements();
-        if !judgements.has_any() {
+        let waiting_pods = state.waiting_pods();
+        if !waiting_pods.has_any() {
             return;
         }
         let Some(mut index) = state.policy() else {
             return;
         };
-        let is_due = judgements.has_new() || index.has_changed();
-        if self.policy.judges_later || !self.policy.is_in_force(&index) || !is_due {
+        let is_due = waiting_pods.has_new() || index.has_changed();
+        if self.policy.enforces_later || !self.policy.is_in_force(&index) || !is_due {
             return;
         }
-        let added = judgements.take_up_new();
+        let added = waiting_pods.take_up_new();
         if let Err(error) = self.pods.read_records(&added) {
             // The stores are read again by the next reconcile, which reports it.
-            tracing::debug!(%error, "a pod that was added is judged by the next reconcile");
-            self.policy.judges_later = true;
+            tracing::debug!(%error, "a pod that was added is enforced by the next reconcile");
+            self.policy.enforces_later = true;
             return;
         }
         self.follow_policy(&state, &mut index);
@@ -65,9 +65,9 @@ impl Reconcilers {
     fn follow_policy(&mut self, state: &State, index: &mut PolicyIndex) {
         let (policy, _, mut facts) = self.components(state);
         let followed = component::follow(policy, index, &mut facts);
-        policy.judges_later |= !followed;
+        policy.enforces_later |= !followed;
         let progress = policy.progress();
-        (state.judgements()).settle(|judge| enforce::verdict(progress, index, judge));
+        (state.waiting_pods()).answer(|judge| enforce::verdict(progress, index, judge));
     }
 
     /// Whether [`Self::follow`] has anything to do.
@@ -160,13 +160,13 @@ impl Reconcilers {
         (self.tables).write_overlay(&self.planner, &network, &links, resync)
     }
 
-    /// Answers those who wait for a pod to be judged.
-    pub(super) fn settle_judgements(&self) {
-        let judgements = self.state.judgements();
+    /// Answers those who wait for a pod to be enforced.
+    pub(super) fn answer_waiting(&self) {
+        let waiting_pods = self.state.waiting_pods();
         let progress = self.policy.progress();
         match self.state.policy() {
-            Some(index) => judgements.settle(|judge| enforce::verdict(progress, &index, judge)),
-            None => judgements.settle(|_| Verdict::NotInForce),
+            Some(index) => waiting_pods.answer(|judge| enforce::verdict(progress, &index, judge)),
+            None => waiting_pods.answer(|_| Verdict::NotInForce),
         }
     }
 }

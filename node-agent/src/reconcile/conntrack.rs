@@ -33,7 +33,7 @@ use tweed_netlink::nf::conntrack::Conntrack;
 use tweed_netlink::nf::idle::Idle;
 use tweed_planner::services::Step;
 use tweed_planner::services::desired::Desired;
-use tweed_planner::services::stale::{FlowEffect, Former, Judge};
+use tweed_planner::services::stale::{FlowEffect, Judge, PastFrontends};
 
 use crate::serve::metrics::Metrics;
 use crate::state::State;
@@ -69,7 +69,7 @@ pub struct ConntrackReconciler {
 
 #[derive(Debug, Default)]
 struct Planned {
-    former: Former,
+    past: PastFrontends,
     effect: FlowEffect,
 }
 
@@ -92,18 +92,18 @@ impl ConntrackReconciler {
     }
 
     /// Takes note of a step of the plan, which is `desired` now, before it is written. Of the
-    /// first one `former` is what it has no more of an earlier run's.
-    pub fn note(&mut self, step: &Step, desired: &Desired, former: &Former) {
-        if self.planned.former.len() > MAX_REMEMBERED {
-            self.planned.former = Former::default();
+    /// first one `past` is what it has no more of an earlier run's.
+    pub fn note(&mut self, step: &Step, desired: &Desired, past: &PastFrontends) {
+        if self.planned.past.len() > MAX_REMEMBERED {
+            self.planned.past = PastFrontends::default();
         }
-        self.planned.former.extend(former);
+        self.planned.past.extend(past);
         let effect = match step {
             Step::Full => {
-                self.planned.former.note_first(desired);
+                self.planned.past.note_first(desired);
                 FlowEffect::Ends
             }
-            Step::Delta(delta) => self.planned.former.note(delta, desired),
+            Step::Delta(delta) => self.planned.past.note(delta, desired),
             Step::Hold(_) | Step::Unchanged => FlowEffect::None,
         };
         self.planned.effect = self.planned.effect.max(effect);
@@ -131,13 +131,13 @@ impl ConntrackReconciler {
         let planned = std::mem::take(&mut self.planned);
         if planned.effect == FlowEffect::Ends {
             self.timing.changed = Some(now);
-            self.written.add(&planned.former, now);
+            self.written.add(&planned.past, now);
         }
         self.timing.wanted |= look;
         let begins = self.walk.is_none() && self.timing.next(now).is_some_and(|at| at <= now);
         if begins || (planned.effect > FlowEffect::None && self.walk.is_some()) {
             let preparing = Instant::now();
-            let judge = Judge::new(desired, addresses, self.written.former());
+            let judge = Judge::new(desired, addresses, self.written.past());
             self.judge.set(Some(judge));
             if begins {
                 self.begin_walk(preparing.elapsed(), now);
@@ -199,7 +199,7 @@ impl ConntrackReconciler {
                 if !knows_addresses {
                     self.lacked_addresses = true;
                 } else if is_complete {
-                    self.written.forget_settled(began);
+                    self.written.forget_before(began);
                 }
                 self.problem = None;
                 self.metrics.stale_flows_deleted.inc_by(deleted as u64);

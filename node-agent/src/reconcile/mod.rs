@@ -114,7 +114,7 @@ pub struct Reconcilers {
     /// The addresses to which there were local routes when these were last looked at.
     local_addresses: Option<BTreeSet<IpNetwork>>,
     /// The plan and the Nodes out of which the ways to other nodes were last told, and when.
-    told: Option<(Version, Version, Instant)>,
+    peers_set: Option<(Version, Version, Instant)>,
 }
 
 /// What the files of an earlier run in this boot say.
@@ -205,7 +205,7 @@ impl Reconcilers {
             written: drift::Written::default(),
             known: Vec::new(),
             local_addresses: None,
-            told: None,
+            peers_set: None,
             metrics,
         })
     }
@@ -223,13 +223,13 @@ impl Reconcilers {
         let kernel = self.kernel.read_notifications().is_err() || self.kernel.is_stale();
         let nft = self.tables.has_changes();
         let firewalls = self.firewalls.has_changes();
-        let judgements = self.state.judgements().has_new();
+        let waiting_pods = self.state.waiting_pods().has_new();
         let policy = self.state.policy().is_some_and(|index| index.has_changed());
         let services = self.state.services();
         let services = services.is_some_and(|index| index.has_changed());
         let nodes = self.planner.is_behind(&self.state.read().nodes);
         let objects = policy || services || nodes;
-        if nft || judgements || self.policy.judges_later || objects {
+        if nft || waiting_pods || self.policy.enforces_later || objects {
             Changes::Wanted
         } else if kernel || firewalls {
             Changes::Notified
@@ -253,13 +253,13 @@ impl Reconcilers {
         };
         let nodes = &self.state.read().nodes;
         let (plan, nodes_of) = (self.planner.version(), nodes.version());
-        let is_told = self.told.is_some_and(|(of_plan, of_nodes, at)| {
+        let is_told = self.peers_set.is_some_and(|(of_plan, of_nodes, at)| {
             (of_plan, of_nodes) == (plan, nodes_of) || now.duration_since(at) < TELL_PEERS
         });
         if !is_told && let Some(network) = self.planner.network() {
             let (own, peers) = peers::of(network, nodes.nodes());
             probes.set_peers(own, peers, now);
-            self.told = Some((plan, nodes_of, now));
+            self.peers_set = Some((plan, nodes_of, now));
         }
     }
 
@@ -267,7 +267,7 @@ impl Reconcilers {
     pub fn reconcile(&mut self, due: Due) -> (Retry, Progress) {
         let _timer = self.metrics.time_reconcile();
         self.follow();
-        self.state.judgements().take_up();
+        self.state.waiting_pods().take_up();
         let sent = self.kernel.changes_sent();
         let mut outcome = Outcome::default();
         let result = self.reconcile_each(due, &mut outcome);
@@ -296,7 +296,7 @@ impl Reconcilers {
             services: self.services.served(),
         };
         let retry = self.record(&outcome, problems);
-        self.settle_judgements();
+        self.answer_waiting();
         (retry, progress)
     }
 
@@ -312,10 +312,10 @@ impl Reconcilers {
             self.kernel.invalidate([MirrorPart::Links]);
         }
         self.kernel.observe()?;
-        self.judge_added();
+        self.enforce_added();
         found.merge(self.pods.read_stores(due.has(ResyncTarget::Pods)));
-        self.policy.judges_later = false;
-        self.judge_added();
+        self.policy.enforces_later = false;
+        self.enforce_added();
         self.plan()?;
         found.problems.extend(self.planner.problems().cloned());
         let network = self.planner.network().cloned();
@@ -350,7 +350,7 @@ impl Reconcilers {
         if self.limits_conntrack {
             found.merge(self.sysctls.reconcile_conntrack());
         }
-        self.judge_added();
+        self.enforce_added();
         found.merge(self.pods.reconcile(&mut self.kernel, &self.planner)?);
         let families = network.map(|network| network.desired.forwarding.clone());
         let families = families.unwrap_or_default();

@@ -27,9 +27,9 @@ use super::component::{Component, Facts};
 use super::{kernel::Kernel, outcome::Outcome, pods::PodReconciler};
 use crate::config::Config;
 use crate::index::{PolicyIndex, policy::Collection};
-use crate::judgements::Judgements;
 use crate::publish::policy_marker::PolicyMarker;
 use crate::serve::metrics::Metrics;
+use crate::waiting_pods::WaitingPods;
 
 /// With a plan in force, no policy is expected to wait for longer: nodes spread their
 /// lists of pods over 20 s.
@@ -42,11 +42,11 @@ pub struct PolicyReconciler {
     wants: watch::Sender<Wants>,
     /// What it does to the node that policies are not known.
     unknown: Effect,
-    /// The Nodes that the planner was last given, and how their claims were judged.
+    /// The Nodes that the planner was last given, and how their claims were decided.
     nodes: Option<(Version, Version)>,
     progress: Progress,
-    /// Whether a pod that was added can only be judged by a whole reconcile.
-    pub judges_later: bool,
+    /// Whether a pod that was added can only be enforced by a whole reconcile.
+    pub enforces_later: bool,
     /// Whether the table has held a plan of this run for which nothing was missing.
     complete: bool,
     /// Which policies wait or, without a plan, what is not known; since when, and for what
@@ -78,7 +78,7 @@ impl PolicyReconciler {
             },
             nodes: None,
             progress: Progress::Unknown,
-            judges_later: false,
+            enforces_later: false,
             complete: false,
             held_since: BTreeMap::new(),
             own: BTreeSet::new(),
@@ -100,7 +100,7 @@ impl PolicyReconciler {
         cluster: &Cluster,
         overlay: &OverlayPlanner,
     ) {
-        let versions = (cluster.version(), overlay.judged());
+        let versions = (cluster.version(), overlay.claims_version());
         if !index.has_policies() {
             if self.nodes.take().is_some() {
                 index.planner.drop_nodes();
@@ -114,7 +114,7 @@ impl PolicyReconciler {
         }
     }
 
-    /// Has every ADD ask from now on whether its pod is judged, if there are policies.
+    /// Has every ADD ask from now on whether its pod is enforced, if there are policies.
     /// This comes before the planner gets the local addresses: if no ADD has asked until
     /// now, the stores are read again, so that no record is missed of an ADD that has
     /// not asked. Where the kernel has no rules of policies, as `has_rules` says, the pods
@@ -123,7 +123,7 @@ impl PolicyReconciler {
         &mut self,
         index: &mut PolicyIndex,
         pods: &mut PodReconciler,
-        asks: &Judgements,
+        asks: &WaitingPods,
         has_rules: impl FnOnce() -> bool,
     ) -> Outcome {
         if !index.has_policies() {
@@ -221,13 +221,12 @@ impl PolicyReconciler {
 
     /// What the planner waits for and that is a problem. After a complete plan it mostly is
     /// none: what a new policy asks for is being listed.
-    fn told(&self, now: Instant) -> Vec<String> {
+    fn held_problems(&self, now: Instant) -> Vec<String> {
         let follows = self.follows();
         let is_long = |since: &Instant| now.saturating_duration_since(*since) > LONG_HOLD;
-        let told = self.held_since.iter();
-        let told = told.map(|(_, held)| held);
-        let told = told.filter(|(since, _)| !follows || is_long(since));
-        told.map(|(_, text)| text.clone()).collect()
+        let held = self.held_since.values();
+        let shown = held.filter(|(since, _)| !follows || is_long(since));
+        shown.map(|(_, text)| text.clone()).collect()
     }
 }
 
@@ -248,11 +247,11 @@ impl Component for PolicyReconciler {
     }
 
     fn can_follow(&self, index: &PolicyIndex) -> bool {
-        index.has_changed() && self.is_in_force(index) && !self.judges_later
+        index.has_changed() && self.is_in_force(index) && !self.enforces_later
     }
 
     fn prepare(&mut self, index: &mut PolicyIndex, facts: &mut Facts<'_>) -> Outcome {
-        let (asks, tables) = (facts.state.judgements(), &mut *facts.tables);
+        let (asks, tables) = (facts.state.waiting_pods(), &mut *facts.tables);
         self.mark(index, facts.pods, asks, || tables.has_policies())
     }
 
@@ -287,7 +286,7 @@ impl Component for PolicyReconciler {
         } else {
             self.unknown
         };
-        let held = self.told(now);
+        let held = self.held_problems(now);
         let text = if index.planner.holds_all() {
             not_listed(&held)
         } else {

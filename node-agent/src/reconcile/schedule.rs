@@ -47,7 +47,7 @@ pub enum Changes {
     None,
     /// Nothing but what the kernel tells of.
     Notified,
-    /// What the kernel should hold, or a pod waits to be judged.
+    /// What the kernel should hold, or a pod waits to be enforced.
     Wanted,
 }
 

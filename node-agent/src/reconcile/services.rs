@@ -16,7 +16,7 @@ use tweed_core::version::Version;
 use tweed_nft::services::ServicesTable;
 use tweed_planner::overlay::{cluster::Cluster, planner::OverlayPlanner};
 use tweed_planner::services::desired::{Desired, Endpoint, Tracked};
-use tweed_planner::services::stale::{self, Former};
+use tweed_planner::services::stale::{self, PastFrontends};
 use tweed_planner::services::{Notice, Overlap, PodNetworks, Step};
 
 use super::EarlierRun;
@@ -140,8 +140,8 @@ impl ServiceReconciler {
         let step = index.planner.plan();
         let desired = index.planner.desired();
         // If a write fails, the next plan may have no more of a frontend that this one has.
-        let former = Former::of_earlier_run(&self.earlier, desired);
-        self.conntrack.note(&step, desired, &former);
+        let past = PastFrontends::of_last_run(&self.earlier, desired);
+        self.conntrack.note(&step, desired, &past);
         self.held = match &step {
             Step::Hold(held) => held.clone(),
             Step::Unchanged | Step::Full | Step::Delta(_) => Vec::new(),
@@ -339,28 +339,28 @@ impl Component for ServiceReconciler {
 /// What of the objects cannot be represented as it stands.
 fn problem(notice: Notice) -> Problem {
     match notice {
-        Notice::Contested(contest) => {
-            let frontend = match contest.frontend {
+        Notice::Conflict(conflict) => {
+            let frontend = match conflict.frontend {
                 Tracked::Address(at) => format!("{} port {}", at.address, at.port),
                 Tracked::NodePort(at) => format!("node port {} ({})", at.port, at.family),
             };
             let names =
-                (contest.services.iter()).map(|one| format!("{}/{}", one.namespace, one.name));
+                (conflict.services.iter()).map(|one| format!("{}/{}", one.namespace, one.name));
             let names: Vec<String> = names.collect();
-            let others = if contest.more { " and others" } else { "" };
+            let others = if conflict.more { " and others" } else { "" };
             let text = format!(
                 "several Services claim it: {}{others}; the first has it",
                 names.join(", ")
             );
-            Problem::new(ProblemKind::ServiceContested, frontend, text)
+            Problem::new(ProblemKind::ServiceConflict, frontend, text)
         }
-        Notice::Crowded(service, used) => {
+        Notice::TooManyEndpoints(service, used) => {
             let name = format!("{}/{}", service.namespace, service.name);
             let text = match used {
                 0 => "there are too many Service ports: none of its endpoints is used".to_owned(),
                 _ => format!("it has more endpoints than the {used} of a port that are used"),
             };
-            Problem::new(ProblemKind::ServiceCrowded, name, text)
+            Problem::new(ProblemKind::ServiceTooManyEndpoints, name, text)
         }
         Notice::OtherTimeout(service, wanted, given) => {
             let name = format!("{}/{}", service.namespace, service.name);

@@ -54,18 +54,18 @@ pub struct Tables {
 pub struct Opened {
     nft: Connection,
     overlay: OverlayTable,
-    policy: Kept<PolicyTable>,
-    services: Kept<ServicesTable>,
+    policy: ComponentTable<PolicyTable>,
+    services: ComponentTable<ServicesTable>,
 }
 
 /// A table of a component besides the overlay's.
-pub struct Kept<T> {
+pub struct ComponentTable<T> {
     table: T,
     /// Whether this run has looked at it, so that it matters what others do to it.
     is_followed: bool,
 }
 
-impl<T> Kept<T> {
+impl<T> ComponentTable<T> {
     fn new(table: T) -> Self {
         Self {
             table,
@@ -74,7 +74,7 @@ impl<T> Kept<T> {
     }
 }
 
-impl<T: Table> Kept<T> {
+impl<T: Table> ComponentTable<T> {
     /// Whether something else may have changed it. If the socket fails, the reconcile says
     /// why.
     fn is_touched(&mut self, nft: &mut Connection) -> bool {
@@ -82,13 +82,13 @@ impl<T: Table> Kept<T> {
     }
 }
 
-/// The table of a component that is [kept](Kept).
+/// The table of a component besides the overlay's.
 pub trait Managed: Table + Sized {
     /// What to do if it is refused.
     const REFUSED: &'static str;
 
     /// It, among all tables, and the connection.
-    fn of(opened: &mut Opened) -> (&mut Connection, &mut Kept<Self>);
+    fn of(opened: &mut Opened) -> (&mut Connection, &mut ComponentTable<Self>);
 }
 
 impl Managed for PolicyTable {
@@ -96,7 +96,7 @@ impl Managed for PolicyTable {
         rules, set --policy to off, which leaves everything open; the agent tries again by \
         itself, and until then no policy comes into force and no new pod is served";
 
-    fn of(opened: &mut Opened) -> (&mut Connection, &mut Kept<Self>) {
+    fn of(opened: &mut Opened) -> (&mut Connection, &mut ComponentTable<Self>) {
         (&mut opened.nft, &mut opened.policy)
     }
 }
@@ -106,7 +106,7 @@ impl Managed for ServicesTable {
         rules, set --services to off and let kube-proxy serve Services; the agent tries again \
         by itself";
 
-    fn of(opened: &mut Opened) -> (&mut Connection, &mut Kept<Self>) {
+    fn of(opened: &mut Opened) -> (&mut Connection, &mut ComponentTable<Self>) {
         (&mut opened.nft, &mut opened.services)
     }
 }
@@ -133,8 +133,8 @@ impl Tables {
                 Ok(empty.insert(Opened {
                     nft: nft.stopped_by(self.stop.clone()),
                     overlay: OverlayTable::new(run_dir, log),
-                    policy: Kept::new(PolicyTable::new(run_dir, log)),
-                    services: Kept::new(ServicesTable::new(run_dir, log)),
+                    policy: ComponentTable::new(PolicyTable::new(run_dir, log)),
+                    services: ComponentTable::new(ServicesTable::new(run_dir, log)),
                 }))
             }
         }

@@ -73,7 +73,7 @@ impl Attempts {
         self.problem.as_ref()
     }
 
-    /// The next attempt waits no longer: the API server can be reached again.
+    /// The next attempt is due at once: the API server can be reached again.
     pub(super) fn try_again(&mut self) {
         (self.failed, self.not_before) = (0, None);
     }

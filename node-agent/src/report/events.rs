@@ -68,7 +68,7 @@ struct Series {
     message: String,
     warning: bool,
     /// How long it must last before it is written.
-    settle: Duration,
+    delay: Duration,
     /// Time after which it is written again for as long as it lasts.
     renew: Option<Duration>,
     /// Start of the current occurrence, if there is one.
@@ -133,14 +133,14 @@ impl EventPlan {
         let is_of_policy = key.0 != Subject::Node;
         let object = problems.first().map_or("", |problem| &problem.object);
         let spread = |over| delay(&self.node_name, object, over);
-        let (settle, renew) = if is_of_policy {
+        let (delay, renew) = if is_of_policy {
             (SETTLED + spread(SPREAD), Some(RENEW / 2 + spread(RENEW)))
         } else {
             let is_outage = problems.iter().any(|problem| is_outage(problem));
             (SETTLED, is_outage.then_some(RENEW))
         };
         let series = self.series.entry(key).or_default();
-        (series.settle, series.renew, series.warning) = (settle, renew, true);
+        (series.delay, series.renew, series.warning) = (delay, renew, true);
         let message = message(problems);
         if is_of_policy && series.message != message {
             // Its name follows from the text: it is another Event.
@@ -265,7 +265,7 @@ impl Series {
 
     /// When it is due, without regard to attempts that have failed.
     fn wanted_at(&self) -> Option<Instant> {
-        let first = self.since? + self.settle;
+        let first = self.since? + self.delay;
         Some(match &self.written {
             None => first,
             Some(written) if self.unwritten > 0 || written.message != self.message => {

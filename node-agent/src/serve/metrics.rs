@@ -12,7 +12,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info};
 use prometheus_client::{encoding::EncodeLabelSet, registry::Registry};
 use tweed_component::message;
-use tweed_watch::LastWord;
+use tweed_watch::LastContact;
 
 use super::details::Details;
 use super::drops::Drops;
@@ -179,8 +179,8 @@ impl Metrics {
 
     /// Shows for how long a source of objects of `kind` has said nothing,
     /// until what it gives is dropped.
-    pub fn listen_to(&self, kind: &'static str, last_word: LastWord) -> Listening {
-        self.watch_silence_seconds.add(kind, last_word)
+    pub fn listen_to(&self, kind: &'static str, last_contact: LastContact) -> Listening {
+        self.watch_silence_seconds.add(kind, last_contact)
     }
 
     /// The number of Services that wait for their turn.
@@ -229,12 +229,12 @@ impl Metrics {
         self.addresses.clear();
         // An IPv6 range has more addresses than that, and no node has more pods.
         let bounded = |count: u128| u64::try_from(count).unwrap_or(u64::MAX);
-        let told = ranges.iter().map(|one| message::RangeUse {
+        let ranges_in_use = ranges.iter().map(|one| message::RangeUse {
             range: one.range.to_string(),
             used: bounded(one.used),
             free: bounded(one.free),
         });
-        self.details.set_ranges(told.collect());
+        self.details.set_ranges(ranges_in_use.collect());
         for RangeUse { range, used, free } in ranges {
             for (state, count) in [("used", used), ("free", free)] {
                 let labels = Range {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
-use tweed_watch::LastWord;
+use tweed_watch::LastContact;
 
 /// A gauge for each watched kind of object. Clones share the sources. Where a kind
 /// has several sources, the one that has said nothing for the longest time counts.
@@ -18,7 +18,7 @@ pub struct WatchSilence(Arc<Mutex<Sources>>);
 struct Sources {
     /// The number that the last source got.
     last: u64,
-    by_number: BTreeMap<u64, (&'static str, LastWord)>,
+    by_number: BTreeMap<u64, (&'static str, LastContact)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
@@ -36,11 +36,11 @@ pub struct Listening {
 
 impl WatchSilence {
     /// Shows a source of objects of this kind too.
-    pub fn add(&self, kind: &'static str, last_word: LastWord) -> Listening {
+    pub fn add(&self, kind: &'static str, last_contact: LastContact) -> Listening {
         let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         sources.last += 1;
         let number = sources.last;
-        sources.by_number.insert(number, (kind, last_word));
+        sources.by_number.insert(number, (kind, last_contact));
         Listening {
             sources: Arc::clone(&self.0),
             number,
@@ -59,9 +59,9 @@ impl EncodeMetric for WatchSilence {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         let mut silent: BTreeMap<Kind, f64> = BTreeMap::new();
         let sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (kind, last_word) in sources.by_number.values() {
+        for (kind, last_contact) in sources.by_number.values() {
             let longest = silent.entry(Kind { kind }).or_default();
-            *longest = longest.max(last_word.age().as_secs_f64());
+            *longest = longest.max(last_contact.age().as_secs_f64());
         }
         drop(sources);
         for (kind, seconds) in &silent {
@@ -94,9 +94,9 @@ mod tests {
                 .filter_map(|line| Some(line.split_once(' ')?.0.to_owned()))
                 .collect::<Vec<_>>()
         };
-        let nodes = silence.add("Nodes", LastWord::default());
-        let own = silence.add("Pods", LastWord::default());
-        let others = silence.add("Pods", LastWord::default());
+        let nodes = silence.add("Nodes", LastContact::default());
+        let own = silence.add("Pods", LastContact::default());
+        let others = silence.add("Pods", LastContact::default());
         let both = [r#"silence{kind="Nodes"}"#, r#"silence{kind="Pods"}"#];
         assert_eq!(series(), both);
         drop(own);

@@ -65,13 +65,13 @@ impl Watchdog {
                 () = stop.cancelled() => return,
                 _ = times.tick() => {}
             }
-            let told = self.tell(&board, Instant::now());
-            if let Err(error) = &told
+            let result = self.tell(&board, Instant::now());
+            if let Err(error) = &result
                 && !failed
             {
                 tracing::warn!(%error, "systemd's watchdog cannot be told that the agent runs, and will restart it");
             }
-            failed = told.is_err();
+            failed = result.is_err();
         }
     }
 

@@ -23,7 +23,7 @@ pub async fn follow<K: Kind, C: Indexed>(
     apply: impl Fn(&mut Index<C>, Event<K>) -> bool + Clone + Send + 'static,
 ) {
     let (sender, mut events) = mpsc::channel(MAX_EVENTS);
-    let _listening = metrics.listen_to(K::KINDS, source.last_word());
+    let _listening = metrics.listen_to(K::KINDS, source.last_contact());
     let stopped = stop.clone();
     let apply_all = async {
         let mut count = SourceCount::new(metrics);

@@ -207,7 +207,7 @@ mod tests {
 
     use tokio::{sync::mpsc, time::timeout};
     use tweed_core::object::{Event, Loss, Object as _};
-    use tweed_watch::{LastWord, Source};
+    use tweed_watch::{LastContact, Source};
 
     use super::*;
 
@@ -249,8 +249,8 @@ mod tests {
     }
 
     impl<K: Kind> Source<K> for Quiet {
-        fn last_word(&self) -> LastWord {
-            LastWord::default()
+        fn last_contact(&self) -> LastContact {
+            LastContact::default()
         }
 
         async fn run(self, _events: mpsc::Sender<Event<K>>, stop: CancellationToken) {

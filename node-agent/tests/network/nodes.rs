@@ -8,7 +8,7 @@ use tweed_agent::agent::Ending;
 use tweed_agent::sources::Sources;
 use tweed_core::object::Event;
 use tweed_core::problem::ProblemKind;
-use tweed_watch::{Kind, LastWord, Scope, Source};
+use tweed_watch::{Kind, LastContact, Scope, Source};
 
 use crate::node::{Node, eventually, ip, picture, run};
 
@@ -216,8 +216,8 @@ impl Sources for Panics {
 }
 
 impl<K: Kind> Source<K> for Panics {
-    fn last_word(&self) -> LastWord {
-        LastWord::default()
+    fn last_contact(&self) -> LastContact {
+        LastContact::default()
     }
 
     async fn run(self, _events: mpsc::Sender<Event<K>>, _stop: CancellationToken) {
@@ -235,8 +235,8 @@ impl Sources for Silent {
 }
 
 impl<K: Kind> Source<K> for Silent {
-    fn last_word(&self) -> LastWord {
-        LastWord::default()
+    fn last_contact(&self) -> LastContact {
+        LastContact::default()
     }
 
     async fn run(self, _events: mpsc::Sender<Event<K>>, stop: CancellationToken) {

@@ -146,7 +146,7 @@ fn a_service_cidr_that_has_the_nodes_own_addresses_cuts_nobody_off() {
 }
 
 #[test]
-fn a_policy_judges_the_pod_behind_the_service() {
+fn a_policy_evaluates_the_pod_behind_the_service() {
     let objects = [service(), endpoints(&[6])];
     let scene = Scene::new(&objects);
     let agent = scene.start();

@@ -68,7 +68,7 @@ pub struct Member {
     pub mac: Option<Mac>,
 }
 
-/// The judgement of all claims.
+/// The evaluation of all claims.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verdict<'a> {
     /// Every Node by name, with its accepted claims.
@@ -99,7 +99,7 @@ pub fn judge<'a>(snapshot: &Snapshot<'a>, rules: &Rules<'_>) -> Verdict<'a> {
     let mut nodes: Vec<&Node> = snapshot.nodes().collect();
     by_age(&mut nodes);
 
-    let mut contest = Contest {
+    let mut decision = Decision {
         rules,
         own: &snapshot.own.name,
         ranges: BTreeMap::new(),
@@ -109,16 +109,16 @@ pub fn judge<'a>(snapshot: &Snapshot<'a>, rules: &Rules<'_>) -> Verdict<'a> {
         verdict: Verdict::default(),
     };
     for node in nodes {
-        let member = contest.admit(node);
-        contest.verdict.members.insert(&node.name, member);
+        let member = decision.admit(node);
+        decision.verdict.members.insert(&node.name, member);
     }
-    contest.refuse_locally();
-    contest.collect_addresses();
-    contest.verdict.refusals.sort_unstable();
-    contest.verdict
+    decision.refuse_locally();
+    decision.collect_addresses();
+    decision.verdict.refusals.sort_unstable();
+    decision.verdict
 }
 
-struct Contest<'a, 'r> {
+struct Decision<'a, 'r> {
     rules: &'r Rules<'r>,
     /// Name of this machine's Node.
     own: &'a str,
@@ -132,7 +132,7 @@ struct Contest<'a, 'r> {
     verdict: Verdict<'a>,
 }
 
-impl<'a> Contest<'a, '_> {
+impl<'a> Decision<'a, '_> {
     fn admit(&mut self, node: &'a Node) -> Member {
         let mut listed = BTreeSet::new();
         // Before the ranges, so that a range around the Node's own address

@@ -144,9 +144,9 @@ impl HostFacts {
     /// The networks that this machine is connected to, as far as it has been told, and that
     /// a Node could claim.
     pub fn connected_networks(&self) -> impl Iterator<Item = IpNetwork> {
-        let told = self.connected.iter().filter(|route| !route.by_hand);
-        let told = told.map(|route| route.destination);
-        told.filter(|network| !syntax::is_reserved(*network))
+        let routes = self.connected.iter().filter(|route| !route.by_hand);
+        let routes = routes.map(|route| route.destination);
+        routes.filter(|network| !syntax::is_reserved(*network))
     }
 
     /// The addresses of the networks here that no machine can have, each with its

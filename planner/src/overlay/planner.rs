@@ -42,7 +42,7 @@ pub struct OverlayPlanner {
     /// The version of the Nodes at the last update; none before that.
     planned: Option<Version>,
     host: HostFacts,
-    judged: Version,
+    claims_version: Version,
     /// The MTU that pods had before this run of the agent, until one is planned that
     /// this machine's own network tells.
     last_pod_mtu: Option<u32>,
@@ -78,7 +78,7 @@ impl OverlayPlanner {
             unmeasured: None,
             planned: None,
             host: HostFacts::default(),
-            judged: Version::default(),
+            claims_version: Version::default(),
             network: None,
             version: Version::default(),
             current: false,
@@ -124,7 +124,7 @@ impl OverlayPlanner {
             return;
         }
         self.planned = Some(cluster.version());
-        self.judged.bump();
+        self.claims_version.bump();
         self.list_problems = cluster.problems();
         self.nodes = cluster.size();
         let touched = cluster.take_touched();
@@ -260,7 +260,7 @@ impl OverlayPlanner {
     }
 
     /// The pod CIDRs that are accepted of each Node, here and now. Whether that has changed
-    /// say the version of the Nodes and [`Self::judged`].
+    /// say the version of the Nodes and [`Self::claims_version`].
     pub fn pod_cidrs<'a>(&self, cluster: &'a Cluster) -> BTreeMap<&'a str, Vec<IpNetwork>> {
         let snapshot = cluster.snapshot();
         let verdict =
@@ -271,10 +271,10 @@ impl OverlayPlanner {
             .collect()
     }
 
-    /// Changes whenever claims may be judged otherwise: with the Nodes, and with this
+    /// Changes whenever claims may be decided otherwise: with the Nodes, and with this
     /// machine's own network.
-    pub fn judged(&self) -> Version {
-        self.judged
+    pub fn claims_version(&self) -> Version {
+        self.claims_version
     }
 
     /// The change from the network of `version` to that of now, where it is known.

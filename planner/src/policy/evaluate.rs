@@ -106,7 +106,7 @@ pub enum Decision {
 
 /// What policies say of a packet at one end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Judgement {
+pub struct Evaluation {
     /// Whether it passes.
     pub verdict: Verdict,
     /// What decided.
@@ -120,13 +120,13 @@ pub struct Judgement {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
     /// At its source.
-    pub egress: Judgement,
+    pub egress: Evaluation,
     /// At its destination.
-    pub ingress: Judgement,
+    pub ingress: Evaluation,
 }
 
-impl Judgement {
-    /// A judgement without policies.
+impl Evaluation {
+    /// A evaluation without policies.
     pub(super) fn without_policies(verdict: Verdict, decision: Decision) -> Self {
         Self {
             verdict,
@@ -138,13 +138,13 @@ impl Judgement {
 
 /// Judges a packet in one direction.
 #[must_use]
-pub fn judge(policies: &Policies<'_>, packet: &Packet, direction: Direction) -> Judgement {
+pub fn evaluate(policies: &Policies<'_>, packet: &Packet, direction: Direction) -> Evaluation {
     let (subject, peer) = match direction {
         Direction::In => (&packet.to, &packet.from),
         Direction::Out => (&packet.from, &packet.to),
     };
     let Some(pod) = &subject.pod else {
-        return Judgement::without_policies(Verdict::Allowed, Decision::NotSubject);
+        return Evaluation::without_policies(Verdict::Allowed, Decision::NotSubject);
     };
     let mut asked = Vec::new();
     let mut question = Question {
@@ -159,7 +159,7 @@ pub fn judge(policies: &Policies<'_>, packet: &Packet, direction: Direction) -> 
         .or_else(|| question.network_policies(policies, subject == peer))
         .or_else(|| question.tier(policies, "Baseline"));
     let (verdict, decision) = decided.unwrap_or((Verdict::Allowed, Decision::Default));
-    Judgement {
+    Evaluation {
         verdict,
         decision,
         policies: asked,

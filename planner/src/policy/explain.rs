@@ -9,7 +9,7 @@ use tweed_component::explain::{
     End, Explained, Flow, Side, Step, Verdict as Passes, Why, listed, protocol_name,
 };
 
-use super::evaluate::{Decision, Judgement, Verdict};
+use super::evaluate::{Decision, Evaluation, Verdict};
 use super::flow::ExplainError;
 use super::model::local::PolicyKey;
 use super::planner::PolicyPlanner;
@@ -112,7 +112,7 @@ impl PolicyPlanner {
         &self,
         (local, other): (IpAddr, IpAddr),
         direction: Direction,
-        judgement: &Judgement,
+        evaluation: &Evaluation,
         service: (u8, u16),
     ) -> Side {
         let end = match direction {
@@ -134,25 +134,25 @@ impl PolicyPlanner {
             return Side { verdict, steps };
         }
         let verdicts = &self.desired().verdicts;
-        let is_judged = verdicts.judged.contains(&local);
+        let is_enforced = verdicts.enforced.contains(&local);
         let held = self.waiting_about(local, direction, other);
-        let decision = &judgement.decision;
+        let decision = &evaluation.decision;
         let plain = |passes| (passes, if passes { "allowed" } else { "DENIED" });
         let exempt = (true, "allowed, policies are never asked here");
-        let isolated = (false, "ISOLATED, the pod has not been judged yet");
+        let isolated = (false, "ISOLATED, policies are not enforced for the pod yet");
         let (passes, verdict) = match decision {
             Decision::OwnNode | Decision::Itself => exempt,
-            _ if !is_judged => isolated,
+            _ if !is_enforced => isolated,
             Decision::NotYetKnown => isolated,
             Decision::NotSubject => exempt,
             _ if !held.is_empty() => plain(verdicts.allows((local, other), direction, service)),
-            _ => plain(judgement.verdict == Verdict::Allowed),
+            _ => plain(evaluation.verdict == Verdict::Allowed),
         };
         let (object, because) = match decision {
             Decision::OwnNode | Decision::Itself => (String::new(), rule(decision)),
-            _ if !is_judged => (String::new(), self.not_known(local).unwrap_or_default()),
+            _ if !is_enforced => (String::new(), self.not_known(local).unwrap_or_default()),
             _ if !held.is_empty() => (String::new(), waiting(&held)),
-            Decision::Default if judgement.policies.is_empty() => {
+            Decision::Default if evaluation.policies.is_empty() => {
                 let none = "no policy selects the pod in this direction";
                 (String::new(), none.to_owned())
             }
@@ -162,7 +162,7 @@ impl PolicyPlanner {
         };
         let said = Step::new(format!("{end} is {verdict}"));
         let mut steps = vec![said.object(object).because(because).depth(1)];
-        let policies = &judgement.policies;
+        let policies = &evaluation.policies;
         if !policies.is_empty() {
             let all = named(policies, usize::MAX);
             steps.push(Step::new(format!("policies that select it: {all}")).depth(2));
@@ -194,8 +194,8 @@ impl PolicyPlanner {
         let profile = profile.map(|number| format!("profile {number:#x}"));
         let is = |holds| if holds { "" } else { "not " };
         format!(
-            "the plan for the kernel: {}judged, {}policed, identity of the other end {identity}, {}",
-            is(verdicts.judged.contains(&local)),
+            "the plan for the kernel: {}enforced, {}policed, identity of the other end {identity}, {}",
+            is(verdicts.enforced.contains(&local)),
             is(verdicts.policed.get(direction).contains(&local)),
             profile.unwrap_or_else(|| "no profile".to_owned())
         )
@@ -251,13 +251,13 @@ impl PolicyPlanner {
             Some(_) if !self.knows_policies() || self.holds_all() => unknown(self.rules_before()),
             Some(direction) => {
                 let said = self.evaluate(from, to, protocol, port);
-                let (judgement, local, other) = match direction {
+                let (evaluation, local, other) = match direction {
                     Direction::Out => (said.egress, from, to),
                     Direction::In => (said.ingress, to, from),
                 };
                 // What is in force then are the rules before, not those of now.
                 match self.waiting_about(local, direction, other).as_slice() {
-                    [] => denied(&judgement),
+                    [] => denied(&evaluation),
                     held => unknown(waiting(held)),
                 }
             }
@@ -283,9 +283,9 @@ impl PolicyPlanner {
 }
 
 /// The policy and the rule of a packet that was dropped.
-fn denied(judgement: &Judgement) -> (String, String) {
-    let policy = match &judgement.decision {
-        _ if judgement.verdict == Verdict::Allowed => {
+fn denied(evaluation: &Evaluation) -> (String, String) {
+    let policy = match &evaluation.decision {
+        _ if evaluation.verdict == Verdict::Allowed => {
             let changed = "the policies allow it by now: they have changed since";
             return ("unknown".to_owned(), changed.to_owned());
         }
@@ -297,7 +297,7 @@ fn denied(judgement: &Judgement) -> (String, String) {
         Decision::Rule { policy, .. } => policy.to_string(),
         _ => "none".to_owned(),
     };
-    (policy, rule(&judgement.decision))
+    (policy, rule(&evaluation.decision))
 }
 
 /// The rule that decided, or what decided instead of one; empty if nothing did.

@@ -8,7 +8,7 @@ use tweed_core::attachment::PodName;
 use tweed_core::object::ObjectKey;
 
 use super::evaluate::{
-    Decision, Explanation, Judgement, Packet, Party, PodParty, Policies, Verdict, judge,
+    Decision, Evaluation, Explanation, Packet, Party, PodParty, Policies, Verdict, evaluate,
 };
 use super::model::end_addresses::EndAddresses;
 use super::model::index::Index;
@@ -77,8 +77,8 @@ impl PolicyPlanner {
             refused: self.model.refused(),
         };
         let at = |address, direction| match index.fixed(address, from, direction) {
-            Some(judgement) => judgement,
-            None => judge(&policies, &packet, direction),
+            Some(evaluation) => evaluation,
+            None => evaluate(&policies, &packet, direction),
         };
         Explanation {
             egress: at(from, Direction::Out),
@@ -87,7 +87,7 @@ impl PolicyPlanner {
     }
 
     /// What is not known of the pod of a local address, so that it is isolated: a
-    /// sentence. None if it can be judged, or if no pod has the address.
+    /// sentence. None if its policies can be enforced, or if no pod has the address.
     #[must_use]
     pub fn not_known(&self, address: IpAddr) -> Option<String> {
         let index = &self.index;
@@ -99,7 +99,7 @@ impl PolicyPlanner {
         };
         match index.known(address) {
             Known::Open => None,
-            Known::Pod { .. } if self.desired().verdicts.judged.contains(&address) => None,
+            Known::Pod { .. } if self.desired().verdicts.enforced.contains(&address) => None,
             Known::Pod { .. } => {
                 let both = DIRECTIONS.map(|direction| self.waiting_texts(address, direction));
                 let of_policies: BTreeSet<String> = both.into_iter().flatten().collect();
@@ -122,7 +122,7 @@ impl PolicyPlanner {
 
 impl Index {
     /// What is decided without policies.
-    fn fixed(&self, address: IpAddr, source: IpAddr, direction: Direction) -> Option<Judgement> {
+    fn fixed(&self, address: IpAddr, source: IpAddr, direction: Direction) -> Option<Evaluation> {
         let local = self.local.as_ref()?;
         if !self.any_policy() || !local.pods.contains_key(&address) {
             return None;
@@ -131,10 +131,10 @@ impl Index {
         let own = local.own.contains(&source) || from.any(|(name, _)| name == self.node_name);
         if direction == Direction::In && own {
             let verdict = Verdict::Allowed;
-            return Some(Judgement::without_policies(verdict, Decision::OwnNode));
+            return Some(Evaluation::without_policies(verdict, Decision::OwnNode));
         }
         let unknown = self.known(address) == Known::NotYet;
-        unknown.then(|| Judgement::without_policies(Verdict::Denied, Decision::NotYetKnown))
+        unknown.then(|| Evaluation::without_policies(Verdict::Denied, Decision::NotYetKnown))
     }
 
     /// The addresses of an end.

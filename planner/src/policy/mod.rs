@@ -10,7 +10,7 @@
 //!             └─ a writer of another kind would follow the same changes
 //! ```
 //!
-//! - `model/` says what policies come to, whoever writes it down: which identity an address
+//! - `model/` says what policies mean, whoever writes it down: which identity an address
 //!   has, and what a local pod is allowed with it. It knows no set of nftables.
 //! - `table/` is the writer for nftables: how the rules look protocols and ports up.
 //! - [`evaluate`] says what the specification says of one packet, in plain code and from the

@@ -78,8 +78,8 @@ impl PolicyPlanner {
     }
 
     /// There are policies now, and the kernel has none: the next plan is an open one. These
-    /// pods had the local addresses before any ADD waited to be judged; what gets an address
-    /// after that is isolated until it is judged, whatever is not listed yet.
+    /// pods had the local addresses before any ADD waited to be enforced; what gets an address
+    /// after that is isolated until it is enforced, whatever is not listed yet.
     pub fn begin(&mut self, pods: BTreeMap<IpAddr, Option<LocalPod>>) {
         self.begins_with = Some(pods);
     }
@@ -230,7 +230,7 @@ impl PolicyPlanner {
     }
 
     /// The last plan stays, but for addresses that have gone to other pods since: these
-    /// would be judged as the pods before them. Or it `opens`.
+    /// would be enforced as the pods before them. Or it `opens`.
     fn hold(&mut self, missing: Vec<String>, opens: bool) -> Step {
         self.held.clone_from(&missing);
         self.holds_all = true;

@@ -38,7 +38,7 @@ mod table;
 
 pub use explain::{ExplainError, Explanation, OwnAddresses, Places};
 pub use model::{
-    claims::Contest,
+    claims::Conflict,
     options::{NodePortAddresses, Options},
     refusal::{Refusal, Refused},
     service::WithoutLocal,

@@ -22,7 +22,7 @@ use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{Event, Object, ObjectKey};
 
 use super::model::Model;
-use super::model::claims::Contest;
+use super::model::claims::Conflict;
 use super::model::options::Options;
 use super::model::refusal::Refused;
 use super::model::service::WithoutLocal;
@@ -39,9 +39,9 @@ pub type Step = tweed_component::Step<Delta>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// Several Services claim a frontend; the first one has it.
-    Contested(Contest),
+    Conflict(Conflict),
     /// A Service has so many endpoints that some are never used: how many are.
-    Crowded(Arc<ServiceName>, usize),
+    TooManyEndpoints(Arc<ServiceName>, usize),
     /// A Service has affinity with another timeout than it says, since there are too many
     /// different ones: the two, in seconds.
     OtherTimeout(Arc<ServiceName>, u32, u32),
@@ -228,9 +228,10 @@ impl ServicePlanner {
     #[must_use]
     pub fn notices(&self) -> Vec<Notice> {
         let (model, table) = (&self.model, &self.table);
-        let contests = model.claims.contests().map(Notice::Contested);
+        let conflicts = model.claims.conflicts().map(Notice::Conflict);
         let too_many = table.too_many.iter();
-        let too_many = too_many.map(|(service, used)| Notice::Crowded(service.clone(), *used));
+        let too_many =
+            too_many.map(|(service, used)| Notice::TooManyEndpoints(service.clone(), *used));
         let timeouts = table.other_timeouts.iter();
         let timeouts = timeouts.map(|(service, (wanted, given))| {
             Notice::OtherTimeout(service.clone(), *wanted, *given)
@@ -239,7 +240,7 @@ impl ServicePlanner {
         let refused = model.refused.iter();
         let refused = refused
             .map(|(name, (first, more))| Notice::Refused(name.clone(), first.clone(), *more));
-        { contests.chain(too_many) }
+        { conflicts.chain(too_many) }
             .chain(timeouts)
             .chain(overlaps.map(Notice::Overlap))
             .chain(refused)

@@ -9,7 +9,7 @@
 //!    node port at an address that has node ports, and its answers come from none of the
 //!    serving endpoints: the endpoint is gone or has another port, or the flow came
 //!    before there was the frontend and so was not translated at all;
-//! 2. if that frontend is gone ([`Former`]), and the answers come from an endpoint that
+//! 2. if that frontend is gone ([`PastFrontends`]), and the answers come from an endpoint that
 //!    it had. Of a Service that was deleted while no agent ran, the kernel's elements say
 //!    both before the first plan: they are what translated its flows;
 //! 3. if it was sent to an address that only Services have, and translated, though no
@@ -29,7 +29,7 @@
 //! whose endpoint is only not ready goes on. To forget such a flow would end it. But one that
 //! nobody has answered yet is no connection, and a client that tries again from the same port
 //! goes on with it. It is stale if it was not translated, and was sent to where a frontend has
-//! come since ([`Former`]).
+//! come since ([`PastFrontends`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -76,19 +76,19 @@ pub enum FlowEffect {
 /// frontend of UDP had or, for none, to nobody else than its own address, where a frontend of
 /// another protocol has come.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Former(BTreeSet<(Tracked, Option<Endpoint>)>);
+pub struct PastFrontends(BTreeSet<(Tracked, Option<Endpoint>)>);
 
-impl Former {
+impl PastFrontends {
     /// What `desired`, the first plan, has no more of the frontends of UDP that the kernel had
     /// from an earlier run. `earlier` are these, with their endpoints.
-    pub fn of_earlier_run(earlier: &BTreeMap<Tracked, Vec<Endpoint>>, desired: &Desired) -> Self {
-        let mut former = Self::default();
+    pub fn of_last_run(earlier: &BTreeMap<Tracked, Vec<Endpoint>>, desired: &Desired) -> Self {
+        let mut past = Self::default();
         for (frontend, endpoints) in earlier {
             if !desired.tracked.contains_key(frontend) {
-                former.add(*frontend, endpoints.iter().copied());
+                past.add(*frontend, endpoints.iter().copied());
             }
         }
-        former
+        past
     }
 
     /// Adds that endpoints were those of a frontend.
@@ -186,7 +186,7 @@ fn new_in<K: Ord + Copy>(targets: &KeyedDelta<K, Target>) -> impl Iterator<Item 
     added.filter(move |key| !removed.contains_key(key))
 }
 
-impl FromIterator<(Tracked, Option<Endpoint>)> for Former {
+impl FromIterator<(Tracked, Option<Endpoint>)> for PastFrontends {
     fn from_iter<T: IntoIterator<Item = (Tracked, Option<Endpoint>)>>(all: T) -> Self {
         Self(all.into_iter().collect())
     }
@@ -197,7 +197,7 @@ impl FromIterator<(Tracked, Option<Endpoint>)> for Former {
 #[derive(Debug, Clone)]
 pub struct Judge {
     tracked: BTreeMap<Tracked, Arc<BTreeSet<Endpoint>>>,
-    former: Former,
+    past: PastFrontends,
     /// The addresses of this node, if they are known.
     local: Option<BTreeSet<IpAddr>>,
     /// Those at which node ports are.
@@ -214,7 +214,7 @@ impl Judge {
     pub fn new(
         desired: &Desired,
         addresses: Option<impl IntoIterator<Item = IpAddr>>,
-        former: Former,
+        past: PastFrontends,
     ) -> Self {
         let has_node_ports = |address: &IpAddr| {
             within(&desired.node_port_networks, *address)
@@ -227,7 +227,7 @@ impl Judge {
         };
         Self {
             tracked: desired.tracked.clone(),
-            former,
+            past,
             node_port_addresses: local.as_ref().map(at),
             local,
             service_networks: desired.service_networks.clone(),
@@ -239,8 +239,8 @@ impl Judge {
     /// Whether flows of a protocol over a family may be stale.
     #[must_use]
     pub fn concerns(&self, protocol: u8, family: Family) -> bool {
-        let former = self.former.0.iter().map(|(frontend, _)| frontend);
-        let mut frontends = self.tracked.keys().chain(former);
+        let past = self.past.0.iter().map(|(frontend, _)| frontend);
+        let mut frontends = self.tracked.keys().chain(past);
         let mut networks = self.service_networks.iter().filter(|_| protocol == UDP);
         frontends.any(|at| at.protocol() == protocol && at.family() == family)
             || networks.any(|span| Family::of(span.first) == family)
@@ -270,7 +270,7 @@ impl Judge {
         let frontends = || std::iter::once(at_address).chain(at_node_port);
         let translated = flow.answered_by != flow.destination;
         let sent_to = translated.then_some(flow.answered_by);
-        let had = |frontend| self.former.0.contains(&(frontend, sent_to));
+        let had = |frontend| self.past.0.contains(&(frontend, sent_to));
         if protocol != UDP {
             return frontends().any(had);
         }

@@ -13,14 +13,14 @@ use tweed_core::object::node::Node;
 use tweed_core::object::pod::Pod;
 use tweed_core::object::selector::Labels;
 use tweed_planner::policy::EndAddresses;
-use tweed_planner::policy::evaluate::{Explanation, Packet, Party, PodParty, Policies, judge};
+use tweed_planner::policy::evaluate::{self, Explanation, Packet, Party, PodParty, Policies};
 use tweed_planner::policy::verdicts::Direction;
 
 /// Judges a packet at both ends.
 pub fn evaluate(policies: &Policies<'_>, packet: &Packet) -> Explanation {
     Explanation {
-        egress: judge(policies, packet, Direction::Out),
-        ingress: judge(policies, packet, Direction::In),
+        egress: evaluate::evaluate(policies, packet, Direction::Out),
+        ingress: evaluate::evaluate(policies, packet, Direction::In),
     }
 }
 

@@ -79,18 +79,18 @@ mod tests {
                 (Direction::Out, verdicts.egress, explained.egress),
                 (Direction::In, verdicts.ingress, explained.ingress),
             ];
-            for (direction, expected, judgement) in ends {
+            for (direction, expected, evaluation) in ends {
                 let Some(sets) = planners.allows(direction, packet) else {
                     continue;
                 };
                 if direction == Direction::In && is_from_own_node(case, &planners, packet) {
                     continue;
                 }
-                let evaluator = judgement.verdict == Verdict::Allowed;
+                let evaluator = evaluation.verdict == Verdict::Allowed;
                 if (sets, evaluator) != (expected, expected) {
                     return Err(TestCaseError::fail(format!(
                         "{direction:?} {packet:?}: whether it is allowed: the judge says \
-                         {expected}, the sets {sets}, the evaluator {evaluator} by {judgement:?}"
+                         {expected}, the sets {sets}, the evaluator {evaluator} by {evaluation:?}"
                     )));
                 }
                 if expected {

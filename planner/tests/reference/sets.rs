@@ -128,7 +128,7 @@ fn allows(
     if !desired.verdicts.active {
         return true;
     }
-    if !desired.verdicts.judged.contains(&local) {
+    if !desired.verdicts.enforced.contains(&local) {
         return false;
     }
     if !desired.verdicts.policed.get(direction).contains(&local) {

@@ -72,7 +72,7 @@ pub enum Failure {
         /// Whether nothing came any more, and nothing said that it had ended.
         is_silent: bool,
     },
-    #[error("the API server {url} sent what makes no sense: {why}")]
+    #[error("the API server {url} sent an invalid answer: {why}")]
     Garbage { url: String, why: String },
     #[error("a request could not be built: {why}")]
     Request { why: String },

@@ -22,7 +22,7 @@ use tweed_core::limits;
 use tweed_core::object::{Event, node::Node};
 use tweed_core::regular_file::{self, ReadError};
 
-use crate::{LastWord, Source, kind::Kind};
+use crate::{LastContact, Source, kind::Kind};
 use manifests::{Broken, has_node, parse};
 
 /// Time between two checks of the file.
@@ -35,7 +35,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 pub struct FileSource {
     path: PathBuf,
     own_node: String,
-    last_word: LastWord,
+    last_contact: LastContact,
 }
 
 impl FileSource {
@@ -46,7 +46,7 @@ impl FileSource {
         Self {
             path: path.into(),
             own_node: own_node.into(),
-            last_word: LastWord::default(),
+            last_contact: LastContact::default(),
         }
     }
 }
@@ -107,8 +107,8 @@ struct Known {
 }
 
 impl<K: Kind> Source<K> for FileSource {
-    fn last_word(&self) -> LastWord {
-        self.last_word.clone()
+    fn last_contact(&self) -> LastContact {
+        self.last_contact.clone()
     }
 
     async fn run(self, events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
@@ -132,7 +132,7 @@ impl FileSource {
             // A file system can hang, and must not stop other tasks.
             let checked = tokio::task::spawn_blocking(move || check(&path, &own_node, known)).await;
             if matches!(checked, Ok(Ok(_))) {
-                self.last_word.now();
+                self.last_contact.now();
             }
             let error = match checked {
                 Ok(Ok(Check::Same)) => None,

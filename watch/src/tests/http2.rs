@@ -24,16 +24,16 @@ struct Http2Server {
     /// How many requests have come.
     asked: watch::Receiver<usize>,
     /// What becomes of the connections that are open.
-    fate: watch::Sender<Fate>,
+    behaviour: watch::Sender<Behaviour>,
     /// Sends an event on all watches.
     tells: watch::Sender<usize>,
 }
 
 #[derive(Clone, Copy)]
-enum Fate {
+enum Behaviour {
     Served,
     /// They are told to be used no more.
-    Left,
+    GoingAway,
     Cut,
     /// They stay open, and the server does nothing more.
     Hung,
@@ -45,7 +45,7 @@ struct Shared {
     open: watch::Sender<usize>,
     made: watch::Sender<usize>,
     asked: watch::Sender<usize>,
-    fate: watch::Sender<Fate>,
+    behaviour: watch::Sender<Behaviour>,
     told: watch::Receiver<usize>,
 }
 
@@ -58,7 +58,7 @@ impl Http2Server {
             open: watch::Sender::new(0),
             made: watch::Sender::new(0),
             asked: watch::Sender::new(0),
-            fate: watch::Sender::new(Fate::Served),
+            behaviour: watch::Sender::new(Behaviour::Served),
             told,
         };
         let server = Self {
@@ -66,7 +66,7 @@ impl Http2Server {
             open: shared.open.subscribe(),
             made: shared.made.subscribe(),
             asked: shared.asked.subscribe(),
-            fate: shared.fate.clone(),
+            behaviour: shared.behaviour.clone(),
             tells,
         };
         let tls = tls_of(&["h2", "http/1.1"]);
@@ -117,21 +117,21 @@ async fn wait_for(what: &str, of: &watch::Receiver<usize>, is: impl Fn(usize) ->
 /// Answers what comes by one connection until it ends.
 async fn serve(connection: TlsStream<TcpStream>, shared: &Shared) {
     // That of those that are open from now on.
-    let mut fate = shared.fate.subscribe();
+    let mut behaviour = shared.behaviour.subscribe();
     // A client that has another connection by now ends this one.
     let Ok(mut connection): Result<Connection<_, Bytes>, _> = handshake(connection).await else {
         return;
     };
     loop {
         let request = tokio::select! {
-            Ok(()) = fate.changed() => match fate_of(&fate) {
-                Fate::Cut => return,
-                Fate::Hung => pending().await,
-                Fate::Left => {
+            Ok(()) = behaviour.changed() => match behaviour_of(&behaviour) {
+                Behaviour::Cut => return,
+                Behaviour::Hung => pending().await,
+                Behaviour::GoingAway => {
                     connection.graceful_shutdown();
                     continue;
                 }
-                Fate::Served => continue,
+                Behaviour::Served => continue,
             },
             request = connection.accept() => request,
         };
@@ -145,8 +145,8 @@ async fn serve(connection: TlsStream<TcpStream>, shared: &Shared) {
 }
 
 /// A copy, which is not locked.
-fn fate_of(fate: &watch::Receiver<Fate>) -> Fate {
-    *fate.borrow()
+fn behaviour_of(behaviour: &watch::Receiver<Behaviour>) -> Behaviour {
+    *behaviour.borrow()
 }
 
 async fn answer(uri: String, mut respond: SendResponse<Bytes>, mut told: watch::Receiver<usize>) {
@@ -197,7 +197,7 @@ async fn all_watches_share_one_connection_also_after_it_was_cut() {
     pods.listed().await;
     server.was_asked(4).await;
     server.has_open(1).await;
-    server.fate.send_replace(Fate::Cut);
+    server.behaviour.send_replace(Behaviour::Cut);
     server.was_asked(6).await;
     server.has_open(1).await;
     nodes.end().await;
@@ -212,7 +212,7 @@ async fn a_server_that_goes_away_is_left_without_cutting_its_watches() {
     let mut nodes = watcher::<Node>(&client);
     nodes.listed().await;
     server.was_asked(2).await;
-    server.fate.send_replace(Fate::Left);
+    server.behaviour.send_replace(Behaviour::GoingAway);
     // It is told before this is answered.
     let get = client::Request::Get;
     client.send::<Value>("/api/v1/nodes/a", get).await.unwrap();
@@ -256,7 +256,7 @@ async fn a_connection_whose_server_hangs_is_left_by_all_watches() {
     nodes.listed().await;
     pods.listed().await;
     server.was_asked(4).await;
-    server.fate.send_replace(Fate::Hung);
+    server.behaviour.send_replace(Behaviour::Hung);
     // They go on from where they were, by one connection.
     server.was_asked(6).await;
     server.has_open(2).await;

@@ -126,7 +126,7 @@ pub trait Kernel {
     ///
     /// # Errors
     /// The kernel's refusal.
-    fn forget_judgement(&mut self, address: IpAddr) -> Result<(), Error>;
+    fn forget_enforcement(&mut self, address: IpAddr) -> Result<(), Error>;
 
     /// A link of the host, by name.
     ///

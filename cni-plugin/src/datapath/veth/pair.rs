@@ -156,8 +156,8 @@ impl<K: Kernel> Datapath for Veth<K> {
         Ok(deleted.filter_map(Result::err).map(refused).collect())
     }
 
-    fn forget_judgement(&mut self, address: IpAddr) -> Result<(), Error> {
-        self.kernel.forget_judgement(address)
+    fn forget_enforcement(&mut self, address: IpAddr) -> Result<(), Error> {
+        self.kernel.forget_enforcement(address)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Policies and labels change, what the kernel holds of them is damaged, and pods come
-//! while nobody judges them.
+//! while nobody enforces policies for them.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -233,9 +233,9 @@ fn add_without_agent(world: &mut World, target: Target) -> Result<(), LabError> 
     world.note(&format!("checked: {}", is_checked && is_attached));
     if is_checked && leaked {
         let name = world.pods[new].name.clone();
-        world
-            .findings
-            .push(format!("{name}, which no agent has judged, reaches {at}"));
+        world.findings.push(format!(
+            "{name}, for which no agent has enforced policies, reaches {at}"
+        ));
     }
     Ok(())
 }

@@ -74,28 +74,28 @@ fn tweedctl<const N: usize>(fixture: &Fixture<'_>, words: [&str; N]) -> Result<T
 
 /// The same as JSON: what it says of each node.
 fn nodes<const N: usize>(fixture: &Fixture<'_>, words: [&str; N]) -> Result<(Option<i32>, Value)> {
-    let told = tweedctl(fixture, words)?;
+    let answer = tweedctl(fixture, words)?;
     let mut document: Value =
-        serde_json::from_str(&told.text).with_context(|| format!("no JSON: {}", told.text))?;
-    Ok((told.code, document["nodes"].take()))
+        serde_json::from_str(&answer.text).with_context(|| format!("no JSON: {}", answer.text))?;
+    Ok((answer.code, document["nodes"].take()))
 }
 
 fn in_order(fixture: &mut Fixture<'_>, folder: &TempDir) -> Result<()> {
     // The scenario before may have taken a node away, which others miss for a moment.
     let what = "status to find nothing wrong";
     fixture.kubectl().wait_for(what, LIMIT, || {
-        let told = tweedctl(fixture, ["status"]).map_err(|error| format!("{error:#}"))?;
-        if told.code == Some(FINE) {
+        let answer = tweedctl(fixture, ["status"]).map_err(|error| format!("{error:#}"))?;
+        if answer.code == Some(FINE) {
             Ok(())
         } else {
-            Err(format!("it ends with {:?}: {}", told.code, told.text))
+            Err(format!("it ends with {:?}: {}", answer.code, answer.text))
         }
     })?;
     let start = Instant::now();
-    let (code, told) = nodes(fixture, ["status", "-o", "json"])?;
+    let (code, answer) = nodes(fixture, ["status", "-o", "json"])?;
     let took = start.elapsed();
-    ensure!(code == Some(FINE), "status ends with {code:?}: {told:#}");
-    let names = told
+    ensure!(code == Some(FINE), "status ends with {code:?}: {answer:#}");
+    let names = answer
         .as_object()
         .context("no nodes")?
         .keys()
@@ -103,12 +103,12 @@ fn in_order(fixture: &mut Fixture<'_>, folder: &TempDir) -> Result<()> {
     let expected = fixture.cluster.nodes().map(|node| node.name());
     ensure!(
         names.collect::<BTreeSet<_>>() == expected.collect::<BTreeSet<_>>(),
-        "status names other nodes: {told:#}"
+        "status names other nodes: {answer:#}"
     );
     fixture.measure_time("status of all nodes", took);
 
-    let told = tweedctl(fixture, ["status"])?;
-    let ready = told
+    let answer = tweedctl(fixture, ["status"])?;
+    let ready = answer
         .text
         .lines()
         .filter(|line| line.contains(" yes "))
@@ -116,18 +116,18 @@ fn in_order(fixture: &mut Fixture<'_>, folder: &TempDir) -> Result<()> {
     ensure!(
         ready == fixture.cluster.nodes().count(),
         "not each node is a line: {}",
-        told.text
+        answer.text
     );
-    let (code, told) = nodes(fixture, ["doctor", "-o", "json"])?;
+    let (code, answer) = nodes(fixture, ["doctor", "-o", "json"])?;
     ensure!(
         matches!(code, Some(FINE | FINDINGS)),
-        "doctor ends with {code:?}: {told:#}"
+        "doctor ends with {code:?}: {answer:#}"
     );
     for node in fixture.cluster.nodes() {
-        let findings = &told[node.name()]["doctor"]["findings"];
+        let findings = &answer[node.name()]["doctor"]["findings"];
         ensure!(
             findings.as_array().is_some_and(|all| !all.is_empty()),
-            "doctor says nothing of {}: {told:#}",
+            "doctor says nothing of {}: {answer:#}",
             node.name()
         );
     }
@@ -175,12 +175,12 @@ fn rights_steps(fixture: &Fixture<'_>, kubeconfig: &str) -> Result<()> {
     let wait_until = |code: i32, phrase: &str| {
         let what = format!("status to end with {code} and to say {phrase:?}");
         fixture.kubectl().wait_for(&what, LIMIT, || {
-            let told = tweedctl(fixture, ["status", "--kubeconfig", kubeconfig]);
-            let told = told.map_err(|error| format!("{error:#}"))?;
-            if told.code == Some(code) && told.text.contains(phrase) {
+            let answer = tweedctl(fixture, ["status", "--kubeconfig", kubeconfig]);
+            let answer = answer.map_err(|error| format!("{error:#}"))?;
+            if answer.code == Some(code) && answer.text.contains(phrase) {
                 Ok(())
             } else {
-                Err(format!("it ends with {:?}: {}", told.code, told.text))
+                Err(format!("it ends with {:?}: {}", answer.code, answer.text))
             }
         })
     };
@@ -213,40 +213,40 @@ fn without_agent(fixture: &Fixture<'_>, worker: &str, folder: &TempDir) -> Resul
         "delete pod --namespace kube-system --selector app.kubernetes.io/name=tweed \
          --field-selector spec.nodeName={worker}"
     ))?;
-    let told = fixture
+    let answer = fixture
         .kubectl()
         .wait_for("the agent to be down", LIMIT, || {
-            let told =
+            let answer =
                 nodes(fixture, ["status", "-o", "json"]).map_err(|error| format!("{error:#}"));
-            let (code, told) = told?;
-            let error = told[worker]["error"].as_str().unwrap_or_default();
+            let (code, answer) = answer?;
+            let error = answer[worker]["error"].as_str().unwrap_or_default();
             if code == Some(UNDETERMINED) && error.contains("agent is down") {
-                Ok(told)
+                Ok(answer)
             } else {
-                Err(format!("{code:?}: {told:#}"))
+                Err(format!("{code:?}: {answer:#}"))
             }
         })?;
     for node in fixture.cluster.nodes().filter(|node| node.name() != worker) {
         ensure!(
-            told[node.name()]["status"]["ready"] == true,
-            "{} is not ready beside it: {told:#}",
+            answer[node.name()]["status"]["ready"] == true,
+            "{} is not ready beside it: {answer:#}",
             node.name()
         );
     }
     let path = folder.path().join("bundle.tar.zst");
-    let told = tweedctl(fixture, ["bundle", "--file", text(&path)?])?;
+    let answer = tweedctl(fixture, ["bundle", "--file", text(&path)?])?;
     ensure!(
-        told.code == Some(UNDETERMINED),
+        answer.code == Some(UNDETERMINED),
         "bundle ends with {:?}: {}",
-        told.code,
-        told.text
+        answer.code,
+        answer.text
     );
     let archive = fs::read(&path)?;
     ensure!(
         archive.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) && archive.len() > 10_000,
         "the bundle of {} bytes is no archive: {}",
         archive.len(),
-        told.text
+        answer.text
     );
     Ok(())
 }
@@ -266,22 +266,22 @@ fn node_gone(fixture: &mut Fixture<'_>, name: &str) -> Result<()> {
         }
     })?;
     let start = Instant::now();
-    let (code, told) = nodes(fixture, ["status", "-o", "json"])?;
+    let (code, answer) = nodes(fixture, ["status", "-o", "json"])?;
     let took = start.elapsed();
     ensure!(
-        code == Some(UNDETERMINED) && told[name]["error"].is_string(),
-        "status ends with {code:?}: {told:#}"
+        code == Some(UNDETERMINED) && answer[name]["error"].is_string(),
+        "status ends with {code:?}: {answer:#}"
     );
     for node in fixture.cluster.nodes().filter(|node| node.name() != name) {
         ensure!(
-            told[node.name()]["status"]["ready"] == true,
-            "{} is not ready beside it: {told:#}",
+            answer[node.name()]["status"]["ready"] == true,
+            "{} is not ready beside it: {answer:#}",
             node.name()
         );
     }
     fixture.log(&format!(
         "of the node that is gone: {}",
-        told[name]["error"]
+        answer[name]["error"]
     ));
     fixture.measure_time("status with a node that is gone", took);
     Ok(())

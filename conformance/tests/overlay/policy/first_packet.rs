@@ -205,12 +205,15 @@ fn without_an_agent_a_new_pod_stays_isolated() -> Result<(), LabError> {
     cluster.kill_agent(1)?;
     let new = cluster.labelled_pod(1, "closed/new", "")?;
     let ear = Listener::open(&cluster, 1, &new, 7001)?;
-    assert!(!sink.hears(new.netns())?, "a pod that nobody judged sends");
+    assert!(
+        !sink.hears(new.netns())?,
+        "a pod that is not enforced yet sends"
+    );
     assert!(
         !ear.hears(far.netns())?,
-        "a pod that nobody judged receives"
+        "a pod that is not enforced yet receives"
     );
-    assert!(sink.hears(old.netns())?, "a judged pod is cut off");
+    assert!(sink.hears(old.netns())?, "an enforced pod is cut off");
     cluster.start_agent(1)?;
     sink.wait(new.netns(), true)?;
     ear.wait(far.netns(), true)

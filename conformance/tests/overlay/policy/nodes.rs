@@ -50,7 +50,7 @@ fn from_nodes(scene: &mut Scene) -> Result<(), LabError> {
     Ok(())
 }
 
-/// A pod to its own node is judged as to any address.
+/// A pod to its own node is evaluated as to any address.
 fn to_nodes(scene: &mut Scene) -> Result<(), LabError> {
     let [own, other] = nodes(scene)?;
     let egress = |rules: &str| {

@@ -79,7 +79,7 @@ fn an_address_that_is_used_again_has_the_rights_of_its_new_pod() -> Result<(), L
 /// The same for a pod of the node itself: whose the address is comes from the plugin's
 /// store, before the API knows it.
 #[test]
-fn a_local_address_that_is_used_again_is_judged_anew() -> Result<(), LabError> {
+fn a_local_address_that_is_used_again_is_evaluated_anew() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
     let peer = cluster.labelled_pod(2, "shop/peer", "app=peer")?;
     let spec = "{podSelector: {matchLabels: {app: shut}}, policyTypes: [Ingress]}";

@@ -1,4 +1,4 @@
-//! Row 9 with packets of SCTP: it is judged by the rules for SCTP and by no others. Not
+//! Row 9 with packets of SCTP: it is evaluated by the rules for SCTP and by no others. Not
 //! every kernel has SCTP; `semantics` has what can be seen without it.
 
 use std::io::{self, ErrorKind};
@@ -49,7 +49,7 @@ fn answered(from: &Netns, to: Ipv4Addr) -> Result<[bool; 3], LabError> {
 
 #[test]
 #[ignore = "needs a kernel with SCTP: make kernels"]
-fn sctp_is_judged_by_rules_for_sctp_and_by_no_others() -> Result<(), LabError> {
+fn sctp_is_evaluated_by_rules_for_sctp_and_by_no_others() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
     let server = cluster.labelled_pod(1, "shop/server", "")?;
     let client = cluster.labelled_pod(2, "other/client", "")?;

@@ -156,7 +156,7 @@ fn a_pod_reaches_itself_through_a_service_unless_the_administrator_denies_it()
 /// Row 11, as docs/policy.md has it: a policy sees the client if the pod is on the node
 /// that was reached, and that node if it is on another one.
 #[test]
-fn a_node_port_is_judged_by_the_client_here_and_by_the_node_elsewhere() -> Result<(), LabError> {
+fn a_node_port_is_evaluated_by_the_client_here_and_by_the_node_elsewhere() -> Result<(), LabError> {
     let mut scene = Scene::new()?;
     let remote = scene.cluster.labelled_pod(2, "shop/remote", "app=server")?;
     let listeners = [

@@ -28,7 +28,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What became of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum PacketOutcome {
     Passed,
     Dropped,
 }
@@ -62,7 +62,7 @@ impl End {
 }
 
 /// The node's table, which lives on the node's thread.
-type Kept = Arc<Mutex<Option<Tables>>>;
+type SharedTables = Arc<Mutex<Option<Tables>>>;
 
 /// All hosts, with the table of the node.
 pub struct Lab {
@@ -70,7 +70,7 @@ pub struct Lab {
     pub a: End,
     pub b: End,
     pub world: End,
-    table: Kept,
+    table: SharedTables,
     run_dir: TempDir,
     log: bool,
 }
@@ -202,36 +202,43 @@ impl Lab {
 
     /// Sends, and repeats `attempt` until it says that the packet has arrived, or a drop
     /// is counted.
-    fn fate(&self, send: impl FnOnce(), mut attempt: impl FnMut() -> bool) -> Fate {
+    fn outcome(&self, send: impl FnOnce(), mut attempt: impl FnMut() -> bool) -> PacketOutcome {
         let before = self.drops();
         send();
         let start = Instant::now();
-        let fates = std::iter::from_fn(|| {
+        let seen = std::iter::from_fn(|| {
             if attempt() {
-                return Some(Some(Fate::Passed));
+                return Some(Some(PacketOutcome::Passed));
             }
             if self.drops() > before {
-                return Some(Some(Fate::Dropped));
+                return Some(Some(PacketOutcome::Dropped));
             }
             (start.elapsed() < PATIENCE).then_some(None)
         });
-        let fate = fates.flatten().next();
-        fate.expect("the packet neither arrives nor is it dropped by the table")
+        let outcome = seen.flatten().next();
+        outcome.expect("the packet neither arrives nor is it dropped by the table")
     }
 
     /// A datagram to a port.
-    pub fn udp(&self, from: &End, to: &End, family: Family, port: u16) -> Fate {
+    pub fn udp(&self, from: &End, to: &End, family: Family, port: u16) -> PacketOutcome {
         self.datagram(from, to, family, port, 1)
     }
 
     /// A datagram of so many bytes to a port.
-    pub fn datagram(&self, from: &End, to: &End, family: Family, port: u16, size: usize) -> Fate {
+    pub fn datagram(
+        &self,
+        from: &End,
+        to: &End,
+        family: Family,
+        port: u16,
+        size: usize,
+    ) -> PacketOutcome {
         let (client, server) = udp_pair(from, to, family, port);
         let to = server.local_addr().unwrap();
         let send = || {
             client.send_to(&vec![0; size], to).unwrap();
         };
-        self.fate(send, || arrives(&server))
+        self.outcome(send, || arrives(&server))
     }
 
     /// A datagram to a port of a Service, which leads to port `real` of `to`.
@@ -243,25 +250,25 @@ impl Lab {
         to: &End,
         family: Family,
         real: u16,
-    ) -> Fate {
+    ) -> PacketOutcome {
         let (client, server) = udp_pair(from, to, family, real);
         let service = SocketAddr::new(service.parse().unwrap(), port);
         let send = || {
             client.send_to(b"x", service).unwrap();
         };
-        self.fate(send, || arrives(&server))
+        self.outcome(send, || arrives(&server))
     }
 
     /// A connection to a port.
-    pub fn tcp(&self, from: &End, to: &End, family: Family, port: u16) -> Fate {
+    pub fn tcp(&self, from: &End, to: &End, family: Family, port: u16) -> PacketOutcome {
         let address = SocketAddr::new(to.address(family), port);
         let _listener = to.host.bind(move || TcpListener::bind(address));
-        self.fate(|| (), || connect(from, address).is_some())
+        self.outcome(|| (), || connect(from, address).is_some())
     }
 
     /// An echo request to an address.
-    pub fn ping(&self, from: &End, to: IpAddr, size: u16) -> Fate {
-        self.fate(
+    pub fn ping(&self, from: &End, to: IpAddr, size: u16) -> PacketOutcome {
+        self.outcome(
             || (),
             || {
                 let answer = from.host.sh(format!(
@@ -287,19 +294,19 @@ impl Lab {
     }
 
     /// What becomes of a byte from the server to the client.
-    pub fn answer(&self, connection: &mut Connection) -> Fate {
+    pub fn answer(&self, connection: &mut Connection) -> PacketOutcome {
         let Connection { client, server } = connection;
         let send = || server.write_all(b"x").unwrap();
-        self.fate(send, || {
+        self.outcome(send, || {
             client.read(&mut [0]).is_ok_and(|length| length == 1)
         })
     }
 
     /// What becomes of a byte from the client to the server.
-    pub fn request(&self, connection: &mut Connection) -> Fate {
+    pub fn request(&self, connection: &mut Connection) -> PacketOutcome {
         let Connection { client, server } = connection;
         let send = || client.write_all(b"x").unwrap();
-        self.fate(send, || {
+        self.outcome(send, || {
             server.read(&mut [0]).is_ok_and(|length| length == 1)
         })
     }

@@ -12,16 +12,16 @@ use tweed_planner::policy::desired::Desired;
 use tweed_planner::policy::verdicts::Direction::{In, Out};
 use tweed_planner::policy::verdicts::UNKNOWN;
 
-use super::lab::{End, FAMILIES, Fate::*, Lab, PATIENCE, arrives, udp_pair};
+use super::lab::{End, FAMILIES, Lab, PATIENCE, PacketOutcome::*, arrives, udp_pair};
 use super::plan::{Plan, UDP, identity, profile};
 
-fn judged(lab: &Lab) -> Plan {
+fn enforced(lab: &Lab) -> Plan {
     Plan::new(&[lab.a.both(), lab.b.both()].concat())
 }
 
 /// `b` accepts one port of UDP from `a`, and everything from the world.
 fn one_port(lab: &Lab, port: u16) -> Desired {
-    judged(lab)
+    enforced(lab)
         .policed(In, &lab.b.both())
         .identity(&lab.a.both(), identity(0))
         .pair(In, &lab.b.both(), identity(0), profile(0))
@@ -53,7 +53,7 @@ fn later_fragments_follow_the_first() {
 
 /// The ports and addresses are those after DNAT, in both directions of policy.
 #[test]
-fn a_service_is_judged_by_the_pod_behind_it() {
+fn a_service_is_evaluated_by_the_pod_behind_it() {
     let lab = Lab::new();
     lab.node.host.sh("nft -f - <<'E'
          table inet services {
@@ -100,7 +100,7 @@ fn too_big_comes_back_to_the_pod_through_dnat() {
              ip6 daddr 2001:db8:2::1 dnat ip6 to 2001:db8:9::9
            }
          }\nE");
-    let mut plan = judged(&lab);
+    let mut plan = enforced(&lab);
     for direction in [In, Out] {
         plan = plan.policed(direction, &lab.a.both());
     }
@@ -120,7 +120,7 @@ fn too_big_comes_back_to_the_pod_through_dnat() {
 
 /// As a node-local DNS cache takes its packets out of conntrack.
 #[test]
-fn untracked_packets_are_judged_each_by_their_own_direction() {
+fn untracked_packets_are_evaluated_each_by_their_own_direction() {
     let lab = Lab::new();
     lab.node.host.sh("nft -f - <<'E'
          table inet others { chain c {
@@ -158,7 +158,7 @@ fn neighbour_discovery_of_an_isolated_pod_works() {
 #[test]
 fn link_local_sources_are_no_way_around_policy_to_the_node() {
     let lab = Lab::new();
-    let plan = judged(&lab).policed(Out, &lab.a.both());
+    let plan = enforced(&lab).policed(Out, &lab.a.both());
     lab.reconcile(&plan.0);
     lab.node.host.sh("ip -6 addr add fe80::1/64 dev twa nodad");
     lab.a.host.sh("ip -6 addr add fe80::5/64 dev eth0 nodad");
@@ -195,7 +195,7 @@ fn link_local_sources_are_no_way_around_policy_to_the_node() {
 #[test]
 fn a_queueing_discipline_sees_no_number_of_policy() {
     let lab = Lab::new();
-    let plan = judged(&lab)
+    let plan = enforced(&lab)
         .policed(Out, &lab.a.both())
         .pair(Out, &lab.a.both(), UNKNOWN, profile(1))
         .open(profile(1));
@@ -288,7 +288,7 @@ fn a_flood_of_denied_packets_is_dropped_and_not_all_of_it_is_logged() {
 fn the_log_of_isolated_pods_tells_replies_from_what_opens_a_flow() {
     let mut lab = Lab::new();
     lab.log_drops();
-    let both = judged(&lab);
+    let both = enforced(&lab);
     lab.reconcile(&both.0);
     let mut group = lab.node.host.run(|| LogGroup::open(116).unwrap());
     for family in FAMILIES {
@@ -315,12 +315,12 @@ fn the_log_of_isolated_pods_tells_replies_from_what_opens_a_flow() {
         });
         let isolated = Plan::new(&lab.a.both());
         lab.follow(&both.0, &isolated.0, true);
-        is_logged(&server, back, "tweed not-judged reply: ");
+        is_logged(&server, back, "tweed not-enforced reply: ");
 
         drop((client, server));
         let (client, server) = udp_pair(&lab.world, &lab.b, family, 81);
         let to = server.local_addr().unwrap();
-        is_logged(&client, to, "tweed not-judged: ");
+        is_logged(&client, to, "tweed not-enforced: ");
         lab.follow(&isolated.0, &both.0, false);
     }
 }
@@ -328,7 +328,7 @@ fn the_log_of_isolated_pods_tells_replies_from_what_opens_a_flow() {
 /// What IPVS sends on for a Service passes the hook output, and not `forward` with its new
 /// destination. A copy takes the same way, on every kernel.
 #[test]
-fn what_the_node_sends_on_by_the_hook_output_is_judged() {
+fn what_the_node_sends_on_by_the_hook_output_is_evaluated() {
     let lab = Lab::new();
     for (ip, address) in [("ip", lab.b.v4), ("ip6", lab.b.v6)] {
         lab.node.host.sh(format!(
@@ -339,16 +339,16 @@ fn what_the_node_sends_on_by_the_hook_output_is_judged() {
              nft add rule {ip} copies forward udp dport 80 drop"
         ));
     }
-    let judged = Plan::new(&[lab.a.both(), lab.b.both()].concat());
-    lab.reconcile(&judged.0);
+    let enforced = Plan::new(&[lab.a.both(), lab.b.both()].concat());
+    lab.reconcile(&enforced.0);
     for family in FAMILIES {
         for from in [&lab.a, &lab.world] {
             assert_eq!(lab.udp(from, &lab.b, family, 80), Passed);
         }
     }
-    let ingress = judged.clone().policed(In, &lab.b.both());
-    let egress = judged.clone().policed(Out, &lab.a.both());
-    let mut old = judged;
+    let ingress = enforced.clone().policed(In, &lab.b.both());
+    let egress = enforced.clone().policed(Out, &lab.a.both());
+    let mut old = enforced;
     for plan in [ingress, egress, Plan::new(&lab.a.both())] {
         lab.follow(&old.0, &plan.0, true);
         old = plan;
@@ -367,7 +367,7 @@ fn what_the_node_sends_on_by_the_hook_output_is_judged() {
 /// A client of a NodePort with `externalTrafficPolicy: Cluster`, whose source the node
 /// replaces: policy is asked before that, and finds the client.
 #[test]
-fn a_client_whose_source_the_node_replaces_is_judged_by_its_own_address() {
+fn a_client_whose_source_the_node_replaces_is_evaluated_by_its_own_address() {
     let lab = Lab::new();
     lab.node.host.sh("nft -f - <<'E'
          table inet services {
@@ -380,7 +380,7 @@ fn a_client_whose_source_the_node_replaces_is_judged_by_its_own_address() {
              ip daddr 10.244.1.6 masquerade
            }
          }\nE");
-    let isolated = judged(&lab).policed(In, &[lab.b.v4]);
+    let isolated = enforced(&lab).policed(In, &[lab.b.v4]);
     let allows = |end: &End| {
         let plan = isolated.clone().identity(&[end.v4], identity(0));
         plan.pair(In, &[lab.b.v4], identity(0), profile(0))
@@ -388,7 +388,7 @@ fn a_client_whose_source_the_node_replaces_is_judged_by_its_own_address() {
     };
     lab.reconcile(&isolated.0);
     let mut old = isolated.clone();
-    for (plan, fate) in [
+    for (plan, outcome) in [
         (isolated.clone(), Dropped),
         (allows(&lab.node), Dropped),
         (allows(&lab.world), Passed),
@@ -397,6 +397,6 @@ fn a_client_whose_source_the_node_replaces_is_judged_by_its_own_address() {
         old = plan;
         let service = lab.node.v4.to_string();
         let seen = lab.through(&lab.world, &service, 30080, &lab.b, Family::V4, 80);
-        assert_eq!(seen, fate);
+        assert_eq!(seen, outcome);
     }
 }

@@ -34,8 +34,8 @@ fn span(first: &str, last: &str) -> Span {
 pub struct Plan(pub Desired);
 
 impl Plan {
-    /// A policy exists, and these addresses have been judged.
-    pub fn new(judged: &[IpAddr]) -> Self {
+    /// A policy exists, and these addresses have been enforced.
+    pub fn new(enforced: &[IpAddr]) -> Self {
         let verdicts = Verdicts {
             active: true,
             local_cidrs: [
@@ -43,7 +43,7 @@ impl Plan {
                 span("fd00:0:0:1::", "fd00:0:0:1:ffff:ffff:ffff:ffff"),
             ]
             .into(),
-            judged: judged.iter().copied().collect(),
+            enforced: enforced.iter().copied().collect(),
             ..Verdicts::default()
         };
         Self(Desired {

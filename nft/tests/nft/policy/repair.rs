@@ -6,7 +6,7 @@ use tweed_planner::policy::desired::Desired;
 use tweed_planner::policy::verdicts::Direction::{In, Out};
 use tweed_planner::policy::verdicts::{Span, UNKNOWN};
 
-use super::lab::{Fate::*, Lab, ruleset};
+use super::lab::{Lab, PacketOutcome::*, ruleset};
 use super::plan::{Plan, TCP, UDP, identity, profile, range_profile};
 use crate::node::NOTHING;
 use crate::repair::catch_all;
@@ -85,7 +85,7 @@ fn elements_are_as_nft_writes_them() {
 }
 
 #[test]
-fn what_is_changed_by_hand_is_put_back_and_flows_are_judged_anew() {
+fn what_is_changed_by_hand_is_put_back_and_flows_are_evaluated_anew() {
     let lab = Lab::new();
     let desired = full(&lab);
     lab.reconcile(&desired);
@@ -139,13 +139,13 @@ fn what_is_changed_by_hand_is_put_back_and_flows_are_judged_anew() {
 }
 
 #[test]
-fn a_deleted_table_is_made_again_and_flows_are_judged_anew() {
+fn a_deleted_table_is_made_again_and_flows_are_evaluated_anew() {
     let lab = Lab::new();
     let desired = full(&lab);
     lab.reconcile(&desired);
     let mut connection = lab.connection(&lab.a, &lab.b, Family::V4, 80);
     lab.node.host.sh("nft delete table inet tweed-policy");
-    // Meanwhile nothing is judged.
+    // Meanwhile nothing is evaluated.
     let mut denied = lab.connection(&lab.a, &lab.b, Family::V4, 81);
     assert!(lab.reconcile(&desired).repaired > 0);
     assert_eq!(lab.request(&mut connection), Passed);
@@ -153,7 +153,7 @@ fn a_deleted_table_is_made_again_and_flows_are_judged_anew() {
     assert_eq!(lab.answer(&mut denied), Dropped);
     assert_eq!(lab.reconcile(&desired), NOTHING);
     // The number goes on. Otherwise all marks would have to be cleared first, while nothing
-    // is judged.
+    // is evaluated.
     assert_eq!(lab.generation(), "policy_2");
 }
 
@@ -172,7 +172,7 @@ fn with_overlap(desired: &Desired) -> Desired {
 
 /// The rules are put back, and then the elements of the same look are refused.
 #[test]
-fn what_a_foreign_rule_let_pass_is_judged_anew_though_elements_are_refused_meanwhile() {
+fn what_a_foreign_rule_let_pass_is_evaluated_anew_though_elements_are_refused_meanwhile() {
     let lab = Lab::new();
     let desired = full(&lab);
     lab.reconcile(&desired);
@@ -255,7 +255,7 @@ fn a_change_of_other_rules_cuts_nothing() {
         assert_eq!(lab.tcp(&lab.a, &lab.b, Family::V4, 81), Dropped);
         assert_eq!(lab.look(&with_vxlan(inner), &desired, false), NOTHING);
     }
-    // VXLAN's own port is judged as any other.
+    // VXLAN's own port is evaluated as any other.
     assert_eq!(lab.udp(&lab.a, &lab.b, Family::V4, 8472), Dropped);
 }
 

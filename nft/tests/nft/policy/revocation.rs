@@ -10,7 +10,7 @@ use tweed_planner::policy::desired::Desired;
 use tweed_planner::policy::verdicts::Direction::In;
 
 use super::delta::delta;
-use super::lab::{FAMILIES, Fate::*, Lab, arrives, ruleset, udp_pair};
+use super::lab::{FAMILIES, Lab, PacketOutcome::*, arrives, ruleset, udp_pair};
 use super::plan::{Plan, TCP, UDP, identity, profile};
 use crate::node::NOTHING;
 
@@ -147,7 +147,7 @@ fn a_change_of_fifty_thousand_ports_cuts_the_one_flow_and_no_other() {
     assert_eq!(lab.look(&ruleset(), &one, true), NOTHING);
 }
 
-/// A flow that was cut does not come back with the number it has been judged under.
+/// A flow that was cut does not come back with the number it has been evaluated under.
 #[test]
 fn a_number_that_comes_again_does_not_let_old_flows_pass() {
     let lab = Lab::new();
@@ -170,7 +170,7 @@ fn a_number_that_comes_again_does_not_let_old_flows_pass() {
 
 /// The last policy goes, and later others come. The numbers begin anew with them.
 #[test]
-fn flows_that_policies_before_have_let_pass_are_judged_by_those_that_come_later() {
+fn flows_that_policies_before_have_let_pass_are_evaluated_by_those_that_come_later() {
     let lab = Lab::new();
     let (both, one) = (allowing(&lab, &[80, 81]), allowing(&lab, &[80]));
     for restart in [false, true] {

@@ -5,10 +5,10 @@ use tweed_planner::policy::desired::Desired;
 use tweed_planner::policy::verdicts::Direction::{In, Out};
 use tweed_planner::policy::verdicts::{SELF, UNKNOWN};
 
-use super::lab::{FAMILIES, Fate::*, Lab};
+use super::lab::{FAMILIES, Lab, PacketOutcome::*};
 use super::plan::{Plan, TCP, UDP, identity, profile, range_profile};
 
-fn judged(lab: &Lab) -> Plan {
+fn enforced(lab: &Lab) -> Plan {
     Plan::new(&[lab.a.both(), lab.b.both()].concat())
 }
 
@@ -18,7 +18,7 @@ fn without_a_policy_there_is_nothing_of_it_in_the_table() {
     lab.reconcile(&Desired::default());
     let tables = || lab.node.host.sh("nft list tables");
     assert!(!tables().contains("tweed-policy"), "{}", tables());
-    lab.reconcile(&judged(&lab).0);
+    lab.reconcile(&enforced(&lab).0);
     assert!(lab.listing().contains("policy_entry"));
     lab.node.host.sh("nft list ruleset");
     lab.reconcile(&Desired::default());
@@ -28,7 +28,7 @@ fn without_a_policy_there_is_nothing_of_it_in_the_table() {
 #[test]
 fn ports_and_protocols_of_both_directions() {
     let lab = Lab::new();
-    let plan = judged(&lab)
+    let plan = enforced(&lab)
         .policed(In, &lab.b.both())
         .policed(Out, &lab.a.both())
         .identity(&lab.a.both(), identity(0))
@@ -47,13 +47,13 @@ fn ports_and_protocols_of_both_directions() {
         assert_eq!(tcp(81), Dropped);
         assert_eq!(udp(53), Passed);
         assert_eq!(udp(80), Dropped);
-        for (port, fate) in [
+        for (port, outcome) in [
             (7999, Dropped),
             (8000, Passed),
             (8010, Passed),
             (8011, Dropped),
         ] {
-            assert_eq!(tcp(port), fate, "{port}");
+            assert_eq!(tcp(port), outcome, "{port}");
         }
         assert_eq!(udp(8005), Dropped);
         assert_eq!(lab.ping(&lab.a, lab.b.address(family), 56), Dropped);
@@ -72,7 +72,7 @@ fn ports_and_protocols_of_both_directions() {
 #[test]
 fn protocols_without_ports_are_allowed_apart_from_those_with_ports() {
     let lab = Lab::new();
-    let plan = judged(&lab)
+    let plan = enforced(&lab)
         .policed(In, &lab.b.both())
         .pair(In, &lab.b.both(), UNKNOWN, profile(0))
         .range(profile(0), range_profile(0), TCP, 8000, 8010)
@@ -91,7 +91,7 @@ fn protocols_without_ports_are_allowed_apart_from_those_with_ports() {
 #[test]
 fn what_one_pod_may_send_does_not_override_what_the_other_may_not_receive() {
     let lab = Lab::new();
-    let plan = judged(&lab)
+    let plan = enforced(&lab)
         .policed(In, &lab.b.both())
         .policed(Out, &lab.a.both())
         .pair(Out, &lab.a.both(), UNKNOWN, profile(0))
@@ -104,7 +104,7 @@ fn what_one_pod_may_send_does_not_override_what_the_other_may_not_receive() {
 }
 
 #[test]
-fn an_address_that_is_not_judged_is_isolated_both_ways() {
+fn an_address_that_is_not_enforced_is_isolated_both_ways() {
     let lab = Lab::new();
     lab.reconcile(&Plan::new(&lab.b.both()).0);
     for family in FAMILIES {
@@ -119,14 +119,14 @@ fn an_address_that_is_not_judged_is_isolated_both_ways() {
         assert_eq!(lab.ping(&lab.node, lab.a.address(family), 56), Passed);
     }
     let old = Plan::new(&lab.b.both()).0;
-    lab.follow(&old, &judged(&lab).0, false);
+    lab.follow(&old, &enforced(&lab).0, false);
     assert_eq!(lab.udp(&lab.a, &lab.b, Family::V4, 80), Passed);
 }
 
 #[test]
 fn a_reply_passes_where_only_one_side_is_subject_to_policy() {
     let lab = Lab::new();
-    let plan = judged(&lab)
+    let plan = enforced(&lab)
         .policed(In, &lab.a.both())
         .policed(Out, &lab.a.both())
         .pair(Out, &lab.a.both(), UNKNOWN, profile(0))
@@ -141,9 +141,9 @@ fn a_reply_passes_where_only_one_side_is_subject_to_policy() {
 }
 
 #[test]
-fn a_pod_to_its_own_node_is_judged_and_the_node_to_its_pod_is_not() {
+fn a_pod_to_its_own_node_is_evaluated_and_the_node_to_its_pod_is_not() {
     let lab = Lab::new();
-    let plan = judged(&lab)
+    let plan = enforced(&lab)
         .policed(In, &lab.a.both())
         .policed(Out, &lab.a.both())
         .identity(&lab.node.both(), identity(0))
@@ -161,7 +161,7 @@ fn a_pod_to_its_own_node_is_judged_and_the_node_to_its_pod_is_not() {
 #[test]
 fn networks_are_asked_where_no_single_address_is_known() {
     let lab = Lab::new();
-    let plan = judged(&lab)
+    let plan = enforced(&lab)
         .policed(In, &[lab.a.v4, lab.b.v4])
         .network("0.0.0.0", "198.51.100.1", identity(0))
         .network("198.51.100.2", "198.51.100.2", identity(1))
@@ -195,7 +195,7 @@ fn a_pod_to_itself_has_an_identity_of_its_own() {
              ip saddr 10.244.1.6 ip daddr 10.244.1.6 masquerade
            }
          }\nE");
-    let mut plan = judged(&lab)
+    let mut plan = enforced(&lab)
         .policed(In, &[lab.a.v4, lab.b.v4])
         .policed(Out, &[lab.a.v4, lab.b.v4])
         .identity(&[lab.a.v4], identity(0))

@@ -43,8 +43,8 @@ pub(super) fn servers(lab: &Lab) -> Servers {
 /// The pod may reach the port 8080 behind, and no other.
 pub(super) fn policies() -> Policies {
     let both = |address: super::lab::Addresses| FAMILIES.map(|family| address.of(family));
-    let judged = [both(POD), both(NEIGHBOUR)].concat();
-    let plan = PolicyPlan::new(&judged)
+    let enforced = [both(POD), both(NEIGHBOUR)].concat();
+    let plan = PolicyPlan::new(&enforced)
         .identity(&both(POD), identity(0))
         .identity(&both(NEIGHBOUR), identity(1))
         .policed(Direction::In, &both(NEIGHBOUR))
@@ -73,7 +73,7 @@ fn dropped(lab: &Lab) -> u64 {
 
 /// Asserts that a pod reaches the Service's port that leads to an allowed one, and not the
 /// other, in each family.
-pub(super) fn assert_judged(lab: &Lab) {
+pub(super) fn assert_enforced(lab: &Lab) {
     let dropped = || dropped(lab);
     for family in FAMILIES {
         let to = |port| SERVICE.port(family, port);
@@ -116,7 +116,7 @@ fn it_makes_no_difference_which_table_was_made_first() {
                 .unwrap()
             });
         }
-        assert_judged(&lab);
+        assert_enforced(&lab);
         // What a pod sends to the world has the node's address, and what it sends to a
         // Service keeps its own.
         let world = Servers::new().add(&lab.0.world, "world", WORLD.port(Family::V4, 8080));
@@ -185,7 +185,7 @@ fn a_new_table_whose_rules_are_refused_is_not_there() {
     );
 }
 
-/// What is refused has replaced nothing, so no flow has to be judged anew.
+/// What is refused has replaced nothing, so no flow has to be evaluated anew.
 #[test]
 fn a_table_whose_new_rules_are_refused_stays() {
     let lab = Lab::new();
@@ -209,10 +209,10 @@ fn both_are_kept_over_a_restart_and_each_goes_alone() {
     let lab = Lab::new();
     let _servers = servers(&lab);
     make(&lab, &policies(), &services());
-    assert_judged(&lab);
+    assert_enforced(&lab);
     assert_eq!(make(&lab, &policies(), &services()), NOTHING);
     lab.0.restart();
-    assert_judged(&lab);
+    assert_enforced(&lab);
     assert_eq!(make(&lab, &policies(), &services()), NOTHING);
     let handles = |table: &str| lab.0.node.sh(format!("nft -s -a list table inet {table}"));
     let kept = handles("tweed-services");

@@ -159,7 +159,7 @@ fn rules_that_come_while_others_change_their_own_do_not_cost_the_sets() {
     lab.0.restart_with(&nft_beside_others(folder.path()));
     let pods = FAMILIES.map(|family| POD.of(family));
     let policies = PolicyPlan::new(&pods).0;
-    let judged = policies.verdicts.judged.len();
+    let enforced = policies.verdicts.enforced.len();
     let with_policy = move |table: &mut Tables| {
         let policy = table.police(&policies, false).unwrap();
         (policy, table.serve(&with_affinity.0, false).unwrap())
@@ -175,7 +175,7 @@ fn rules_that_come_while_others_change_their_own_do_not_cost_the_sets() {
             .sh(format!("nft list set inet tweed-policy {set}"))
     };
     let elements = ["policy_judged4", "policy_judged6"].map(of_policy);
-    assert_eq!(judged, 2);
+    assert_eq!(enforced, 2);
     assert!(
         elements.iter().all(|set| set.contains("elements")),
         "{elements:?}"

@@ -87,8 +87,8 @@ impl Pair {
         let [ours, theirs] = [&mut self.ours, &mut self.theirs].map(|side| side.send(&probes));
         for (at, kind) in kinds.iter_mut().enumerate() {
             let these = at * draws..(at + 1) * draws;
-            for (outcome, fates) in kind.outcomes.iter_mut().zip([&ours, &theirs]) {
-                outcome.add(&probes[these.clone()], &fates[these.clone()]);
+            for (outcome, outcomes) in kind.outcomes.iter_mut().zip([&ours, &theirs]) {
+                outcome.add(&probes[these.clone()], &outcomes[these.clone()]);
             }
         }
     }

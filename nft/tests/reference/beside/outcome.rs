@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::kube_proxy::Mode;
 use super::random;
 use crate::cluster::Cluster;
-use crate::prober::{Exit, Fate, Probe, Sender};
+use crate::prober::{Exit, Probe, ProbeOutcome, Sender};
 
 /// Where a packet came out, and with which source if that was another one than it was sent
 /// with.
@@ -26,12 +26,12 @@ pub struct Outcome {
 
 impl Outcome {
     /// Adds what became of packets.
-    pub fn add(&mut self, probes: &[Probe], fates: &[Fate]) {
-        for (probe, fate) in probes.iter().zip(fates) {
-            match fate {
-                Fate::Rejected => self.rejected = true,
-                Fate::Dropped => self.dropped = true,
-                Fate::Out {
+    pub fn add(&mut self, probes: &[Probe], outcomes: &[ProbeOutcome]) {
+        for (probe, outcome) in probes.iter().zip(outcomes) {
+            match outcome {
+                ProbeOutcome::Rejected => self.rejected = true,
+                ProbeOutcome::Dropped => self.dropped = true,
+                ProbeOutcome::Out {
                     exit,
                     destination,
                     source,

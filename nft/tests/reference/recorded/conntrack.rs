@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tweed_core::object::endpoint_slice::SERVICE_LABEL;
 use tweed_planner::services::desired::Endpoint;
-use tweed_planner::services::stale::{Flow, Former, Judge, PROTOCOL};
+use tweed_planner::services::stale::{Flow, Judge, PROTOCOL, PastFrontends};
 
 use super::read;
 use crate::cluster::Cluster;
@@ -138,7 +138,11 @@ impl Case {
 fn flows_are_forgotten_as_the_tests_of_kube_proxy_expect() {
     for case in read::<Case>(RECORDED) {
         let planner = planner(&case.cluster(), &BTreeSet::new());
-        let judge = Judge::new(planner.desired(), Some([NODE.into()]), Former::default());
+        let judge = Judge::new(
+            planner.desired(),
+            Some([NODE.into()]),
+            PastFrontends::default(),
+        );
         for entry in &case.entries {
             let address = match entry.destination.as_str() {
                 "" => NODE.into(),

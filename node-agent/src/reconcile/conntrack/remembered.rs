@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use tweed_planner::services::desired::{Endpoint, Tracked};
-use tweed_planner::services::stale::Former;
+use tweed_planner::services::stale::PastFrontends;
 
 use super::{MAX_REMEMBERED, SETTLE};
 
-/// What [`Former`] has of all these changes, at most [`MAX_REMEMBERED`].
+/// What [`PastFrontends`] has of all these changes, at most [`MAX_REMEMBERED`].
 #[derive(Debug, Default)]
 pub struct Remembered(BTreeMap<(Tracked, Option<Endpoint>), Instant>);
 
 impl Remembered {
     /// Adds what was removed or has come by a change that was written `now`. What is too much,
     /// the oldest first, is forgotten.
-    pub fn add(&mut self, former: &Former, now: Instant) {
-        self.0.extend(former.iter().map(|one| (one, now)));
+    pub fn add(&mut self, past: &PastFrontends, now: Instant) {
+        self.0.extend(past.iter().map(|one| (one, now)));
         let excess = self.0.len().saturating_sub(MAX_REMEMBERED);
         if excess > 0 {
             let mut times: Vec<Instant> = self.0.values().copied().collect();
@@ -36,12 +36,12 @@ impl Remembered {
     }
 
     /// Forgets what is cleaned up by a walk that began then.
-    pub fn forget_settled(&mut self, began: Instant) {
+    pub fn forget_before(&mut self, began: Instant) {
         self.0.retain(|_, at| *at + SETTLE > began);
     }
 
     /// All of it.
-    pub fn former(&self) -> Former {
+    pub fn past(&self) -> PastFrontends {
         self.0.keys().copied().collect()
     }
 

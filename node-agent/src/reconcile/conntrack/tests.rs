@@ -123,8 +123,8 @@ fn ended_walk(now: Instant, deleted: Result<usize, tweed_netlink::Error>) -> Wal
 fn before_the_last_walk() -> (ConntrackReconciler, Instant) {
     let mut reconciler = reconciler();
     let start = Instant::now();
-    let former = [removed(1)].into_iter().collect();
-    reconciler.written.add(&former, start);
+    let past = [removed(1)].into_iter().collect();
+    reconciler.written.add(&past, start);
     reconciler.timing.changed = Some(start);
     let began = start + SETTLE;
     reconciler.timing.begin(began);
@@ -142,12 +142,16 @@ fn walk_under_way(now: Instant) -> (Walk, Sender<Ended>) {
 #[test]
 fn nothing_is_stale_while_a_planned_change_is_not_written() {
     let mut reconciler = reconciler();
-    let judge = Judge::new(&desired(), Some([]), Former::default());
+    let judge = Judge::new(&desired(), Some([]), PastFrontends::default());
     reconciler.judge.set(Some(judge));
     assert!(reconciler.judge.is_stale(&STALE));
-    reconciler.note(&Step::Unchanged, &Desired::default(), &Former::default());
+    reconciler.note(
+        &Step::Unchanged,
+        &Desired::default(),
+        &PastFrontends::default(),
+    );
     assert!(reconciler.judge.is_stale(&STALE));
-    reconciler.note(&Step::Full, &Desired::default(), &Former::default());
+    reconciler.note(&Step::Full, &Desired::default(), &PastFrontends::default());
     assert!(!reconciler.judge.is_stale(&STALE));
 }
 
@@ -157,7 +161,7 @@ fn a_walk_that_met_an_entry_while_nothing_could_be_deleted_is_repeated() {
     for passes_over in [false, true] {
         let (mut reconciler, began) = before_the_last_walk();
         reconciler.walk = Some(ended_walk(began, Ok(0)));
-        reconciler.note(&Step::Full, &Desired::default(), &Former::default());
+        reconciler.note(&Step::Full, &Desired::default(), &PastFrontends::default());
         if passes_over {
             reconciler.judge.is_stale(&STALE);
         }
@@ -187,7 +191,7 @@ fn a_walk_without_addresses_forgets_nothing_and_is_repeated_when_they_are_known(
     let now = Instant::now();
     let (walk, end) = walk_under_way(now);
     reconciler.walk = Some(walk);
-    reconciler.note(&Step::Full, &Desired::default(), &Former::default());
+    reconciler.note(&Step::Full, &Desired::default(), &PastFrontends::default());
     reconciler.reconcile(&Desired::default(), unknown, false, now);
     assert!(reconciler.walk.is_some_and(|walk| !walk.knows_addresses));
     let (deleted, took) = (Ok(0), ms(1));
@@ -212,7 +216,7 @@ fn an_endpoint_that_comes_needs_no_walk_and_one_that_goes_two() {
     for comes in [true, false] {
         let mut reconciler = reconciler();
         let now = Instant::now();
-        reconciler.note(&step(comes), &Desired::default(), &Former::default());
+        reconciler.note(&step(comes), &Desired::default(), &PastFrontends::default());
         // A walk that began just before cannot have seen what it does.
         reconciler.timing.begin(now);
         let (walk, end) = walk_under_way(now);
@@ -249,7 +253,7 @@ fn a_flow_to_an_endpoint_of_a_frontend_that_is_gone_is_stale() {
     reconciler.note(
         &Step::Delta(Box::new(delta)),
         &Desired::default(),
-        &Former::default(),
+        &PastFrontends::default(),
     );
     reconciler.reconcile(&Desired::default(), Some([]), false, now);
     let flow = Flow {
@@ -291,7 +295,7 @@ fn a_frontend_of_tcp_that_comes_needs_two_walks() {
     let mut delta = Delta::default();
     delta.addresses.targets.added = [(at, Target::Reject)].into();
     let step = Step::Delta(Box::new(delta));
-    reconciler.note(&step, &Desired::default(), &Former::default());
+    reconciler.note(&step, &Desired::default(), &PastFrontends::default());
     let (walk, end) = walk_under_way(now);
     reconciler.walk = Some(walk);
     reconciler.reconcile(&Desired::default(), Some([]), false, now);
@@ -317,7 +321,7 @@ fn walks_share_their_sockets() {
         judge.set(Some(Judge::new(
             &Desired::default(),
             Some([]),
-            Former::default(),
+            PastFrontends::default(),
         )));
         let walk = Walk::begin(judge, &idle, Duration::ZERO, Instant::now(), || {}).unwrap();
         walk.end().deleted.unwrap();
@@ -337,10 +341,10 @@ fn a_walk_under_way_judges_by_the_plan_with_the_endpoint_that_has_come() {
     let now = Instant::now();
     let (walk, end) = walk_under_way(now);
     reconciler.walk = Some(walk);
-    let judge = Judge::new(&desired(), Some([]), Former::default());
+    let judge = Judge::new(&desired(), Some([]), PastFrontends::default());
     reconciler.judge.set(Some(judge));
     assert!(reconciler.judge.is_stale(&STALE));
-    reconciler.note(&step(true), &Desired::default(), &Former::default());
+    reconciler.note(&step(true), &Desired::default(), &PastFrontends::default());
     assert!(!reconciler.judge.is_stale(&STALE));
     let mut after = desired();
     let (frontend, _) = removed(1);
@@ -366,7 +370,7 @@ fn the_end_of_a_walk_wakes_the_kernel_thread() {
         let mut fds = [PollFd::new(state.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::from(10_000_u16)).unwrap() > 0
     };
-    reconciler.note(&Step::Full, &Desired::default(), &Former::default());
+    reconciler.note(&Step::Full, &Desired::default(), &PastFrontends::default());
     reconciler.reconcile(&Desired::default(), Some([]), false, Instant::now());
     assert!(is_awake());
     assert!(reconciler.is_due(Instant::now()));
@@ -383,11 +387,11 @@ fn what_is_remembered_is_bounded_while_walks_or_writes_fail() {
     assert_eq!(remembered.len(), MAX_REMEMBERED);
     remembered.add(&(limit..limit + 5).map(removed).collect(), start + ms(2));
     assert_eq!(remembered.len(), MAX_REMEMBERED);
-    remembered.forget_settled(start + SETTLE);
+    remembered.forget_before(start + SETTLE);
     assert_eq!(remembered.len(), 15);
 
     let mut reconciler = reconciler();
-    reconciler.planned.former = (0..=limit).map(removed).collect();
+    reconciler.planned.past = (0..=limit).map(removed).collect();
     let (frontend, endpoint) = removed(limit + 1);
     let mut delta = Delta::default();
     let gone = Arc::new(endpoint.into_iter().collect());
@@ -395,7 +399,7 @@ fn what_is_remembered_is_bounded_while_walks_or_writes_fail() {
     reconciler.note(
         &Step::Delta(Box::new(delta)),
         &Desired::default(),
-        &Former::default(),
+        &PastFrontends::default(),
     );
-    assert_eq!(reconciler.planned.former.len(), 1);
+    assert_eq!(reconciler.planned.past.len(), 1);
 }

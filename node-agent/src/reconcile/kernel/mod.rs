@@ -304,7 +304,7 @@ impl Kernel {
     }
 }
 
-/// What the kernel's answers to the requests of one change come to.
+/// The result of the kernel's answers to the requests of one change.
 enum Answer {
     Done,
     /// There was nothing to delete.
@@ -312,7 +312,7 @@ enum Answer {
     Refused(Error),
 }
 
-/// What these answers come to; `deletes` says that all requests are parts of a deletion,
+/// The result of these answers; `deletes` says that all requests are parts of a deletion,
 /// the others only lead to it.
 fn answer_of<'a>(
     answers: impl Iterator<Item = (&'a Request, Result<(), Error>)>,

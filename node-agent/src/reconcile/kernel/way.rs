@@ -35,7 +35,7 @@ pub fn of(change: &Change) -> Option<Way> {
 /// `nodes` that they are about.
 pub fn name_nodes<'a>(refused: &mut [RefusedWrite], nodes: impl Iterator<Item = &'a Node>) {
     let mut nodes: Vec<&Node> = nodes.collect();
-    // As claims are judged: of two Nodes with a range the older one has it.
+    // As claims are decided: of two Nodes with a range the older one has it.
     claims::by_age(&mut nodes);
     let mut owners: BTreeMap<Way, &str> = BTreeMap::new();
     for node in nodes {

@@ -33,7 +33,7 @@ fn reconciler(marker: PolicyMarker) -> PolicyReconciler {
         unknown: Effect::Warning,
         nodes: None,
         progress: Progress::Unknown,
-        judges_later: false,
+        enforces_later: false,
         complete: false,
         held_since: BTreeMap::new(),
         own: BTreeSet::new(),
@@ -257,14 +257,14 @@ fn what_is_held_for_long_is_told_though_a_plan_is_in_force() {
         .into();
     for state in [Progress::Unknown, Progress::Behind] {
         policies.progress = state;
-        assert_eq!(policies.told(start), [one.clone(), other.clone()]);
+        assert_eq!(policies.held_problems(start), [one.clone(), other.clone()]);
     }
     policies.progress = Progress::InForce;
-    assert_eq!(policies.told(start), [one.clone(), other.clone()]);
+    assert_eq!(policies.held_problems(start), [one.clone(), other.clone()]);
     policies.complete = true;
-    assert_eq!(policies.told(at(30)), [""; 0]);
-    assert_eq!(policies.told(at(31)), std::slice::from_ref(&one));
-    assert_eq!(policies.told(at(60)), [one, other]);
+    assert_eq!(policies.held_problems(at(30)), [""; 0]);
+    assert_eq!(policies.held_problems(at(31)), std::slice::from_ref(&one));
+    assert_eq!(policies.held_problems(at(60)), [one, other]);
 }
 
 #[test]
@@ -332,10 +332,10 @@ fn a_policy_that_waits_holds_back_no_pod_that_it_does_not_select() {
     let waits = "NetworkPolicy shop/peers waits for the list of the pods of Namespace shop";
     let pending = Verdict::Pending(waits.to_owned());
     assert_eq!(verdict(&policies, &index, 5), pending);
-    assert_eq!(verdict(&policies, &index, 6), Verdict::Judged);
+    assert_eq!(verdict(&policies, &index, 6), Verdict::Enforced);
     let told = |seconds| {
         let at = now + Duration::from_secs(seconds);
-        policies.told(at)
+        policies.held_problems(at)
     };
     assert_eq!(told(30), [""; 0]);
     assert_eq!(told(31), [waits]);
@@ -346,8 +346,11 @@ fn a_policy_that_waits_holds_back_no_pod_that_it_does_not_select() {
     }
     plan(&mut policies, &mut index, now);
     policies.came_in_force(&index);
-    assert_eq!(verdict(&policies, &index, 5), Verdict::Judged);
-    assert_eq!(policies.told(now + Duration::from_secs(60)), [""; 0]);
+    assert_eq!(verdict(&policies, &index, 5), Verdict::Enforced);
+    assert_eq!(
+        policies.held_problems(now + Duration::from_secs(60)),
+        [""; 0]
+    );
 }
 
 /// As where jobs have a namespace each, and one begins every few seconds.
@@ -396,7 +399,7 @@ fn a_policy_that_waits_for_one_list_after_another_is_told_after_the_same_time() 
         } else {
             Vec::new()
         };
-        assert_eq!(policies.told(at), expected);
+        assert_eq!(policies.held_problems(at), expected);
         assert_eq!(index.planner.held(), [waits]);
         let scope = Collection::Pods(PodScope::Namespace(name.to_owned()));
         for event in [Event::<Pod>::Init, Event::InitDone] {

@@ -78,7 +78,7 @@ pub enum Counted {
 /// What an event says that is counted and measured: what it is about, and when that was
 /// changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
+pub enum CountedEvent {
     /// A list.
     ListBegins,
     /// An object of a list.
@@ -117,7 +117,7 @@ impl CountedObject for EndpointSlice {
     }
 }
 
-impl Heard {
+impl CountedEvent {
     /// What an event says.
     pub fn of<T: CountedObject>(event: &Event<T>) -> Self {
         match event {
@@ -170,10 +170,10 @@ impl ServiceSync {
     }
 
     /// An event of objects of the kind `T` was applied, and has changed something or not.
-    pub fn heard<T: CountedObject>(&self, heard: Heard, changed: bool, now: Instant) {
+    pub fn count_event<T: CountedObject>(&self, heard: CountedEvent, changed: bool, now: Instant) {
         let counters = self.counters(T::COUNTED);
         if let Some((total, _)) = counters
-            && matches!(heard, Heard::Listed(_) | Heard::Object(_))
+            && matches!(heard, CountedEvent::Listed(_) | CountedEvent::Object(_))
         {
             total.inc();
         }
@@ -182,21 +182,21 @@ impl ServiceSync {
         // What took place before the agent's start is no measure of the agent.
         let is_measured = |(at, _): &Trigger| *at > self.started;
         let triggered: Vec<Trigger> = match heard {
-            Heard::Object(at) => at.into_iter().filter(is_measured).collect(),
-            Heard::ListEnds if of_endpoints => mem::take(&mut inner.listed),
-            Heard::ListBegins if of_endpoints => {
+            CountedEvent::Object(at) => at.into_iter().filter(is_measured).collect(),
+            CountedEvent::ListEnds if of_endpoints => mem::take(&mut inner.listed),
+            CountedEvent::ListBegins if of_endpoints => {
                 inner.listed.clear();
                 return;
             }
-            Heard::Listed(at) => {
+            CountedEvent::Listed(at) => {
                 let newest = inner.newest;
                 let at = at.filter(is_measured).filter(|(at, _)| Some(*at) > newest);
                 inner.listed.extend(at);
                 inner.listed.truncate(MAX_TRIGGERS);
                 return;
             }
-            Heard::ListEnds => Vec::new(),
-            Heard::ListBegins | Heard::Source => return,
+            CountedEvent::ListEnds => Vec::new(),
+            CountedEvent::ListBegins | CountedEvent::Source => return,
         };
         let newest = triggered.iter().map(|(at, _)| *at).max();
         inner.newest = inner.newest.max(newest);

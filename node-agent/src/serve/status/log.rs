@@ -160,8 +160,8 @@ mod tests {
     /// The level that each line has in the log.
     fn levels(write: impl FnOnce()) -> String {
         #[derive(Clone, Default)]
-        struct Kept(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
-        impl std::io::Write for Kept {
+        struct Buffer(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+        impl std::io::Write for Buffer {
             fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
                 self.0.lock().unwrap().extend(bytes);
                 Ok(bytes.len())
@@ -170,7 +170,7 @@ mod tests {
                 Ok(())
             }
         }
-        let kept = Kept::default();
+        let kept = Buffer::default();
         let writer = kept.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).without_time();
         let subscriber = subscriber.with_writer(move || writer.clone()).finish();

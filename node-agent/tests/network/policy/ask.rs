@@ -75,7 +75,7 @@ fn pod_with_uid(name: &str, host: u8, uid: &str) -> String {
 }
 
 #[test]
-fn an_add_is_told_when_its_pod_is_judged_and_that_no_policy_exists() {
+fn an_add_is_told_when_its_pod_is_enforced_and_that_no_policy_exists() {
     let scene = Scene::new(&[default_deny()]);
     let _agent = scene.start(&[]);
     let answer = ask(&scene.node, "a", 5, LONG).join().unwrap();
@@ -154,7 +154,7 @@ fn an_add_that_asks_within_a_reconcile_does_not_wait_for_the_next_one() {
     let waiting = ask(&scene.node, &name, host, LONG);
     // When this one has its answer, the agent has the other question too.
     let later = ask(&scene.node, "unknown", 9, SHORT).join().unwrap();
-    assert_eq!(later, pending("the agent has not come to it"));
+    assert_eq!(later, pending("the agent has not handled it yet"));
     assert!(!waiting.is_finished());
     gate.close();
     first.release();

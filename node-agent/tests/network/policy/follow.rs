@@ -103,21 +103,21 @@ fn with_the_first_policy_new_pods_are_isolated_whatever_is_not_listed() {
     thread.apply(&policies, Event::Apply(policy("deny", Vec::new())));
     // The ADD of a pod that has its record already.
     let d = TrafficPod::add(&scene.node, "d", 8);
-    let _answer = thread.state.judgements().ask(judge("d", 8));
+    let _answer = thread.state.waiting_pods().ask(judge("d", 8));
     thread.reconcile();
     let c = TrafficPod::add(&scene.node, "c", 7);
     assert!(
         !d.connects(b, 80),
-        "a pod that asks to be judged is taken for one that runs"
+        "a pod that asks to be enforced is taken for one that runs"
     );
     assert!(
         a.connects(b, 80),
         "what runs is cut before it is known whom a policy is about"
     );
-    assert!(!c.connects(b, 80), "a new pod sends before it is judged");
+    assert!(!c.connects(b, 80), "a new pod sends before it is enforced");
     assert!(
         !a.connects(&c, 80),
-        "a new pod is reached before it is judged"
+        "a new pod is reached before it is enforced"
     );
 
     let namespace = Namespace {

@@ -238,7 +238,7 @@ fn rules_that_somebody_breaks_come_back_before_policies_are_known() {
 }
 
 #[test]
-fn a_new_pod_is_isolated_until_it_is_judged() {
+fn a_new_pod_is_isolated_until_it_is_enforced() {
     // A policy that selects neither of the new pods.
     let elsewhere = allow("b", "a", 80);
     let scene = Scene::new(std::slice::from_ref(&elsewhere));

@@ -99,7 +99,7 @@ fn why_says_what_packets_meet() {
     let shown = why(&scene.node, "default/a", "10.0.1.6:81/TCP");
     assert!(shown.contains("DENIED"), "{shown}");
     assert!(shown.contains("NetworkPolicy default/deny"), "{shown}");
-    assert!(shown.contains("judged, policed"), "{shown}");
+    assert!(shown.contains("enforced, policed"), "{shown}");
 
     let shown = why(&scene.node, "192.0.2.1", "default/b:81");
     assert!(

@@ -9,9 +9,9 @@ use ipnetwork::IpNetwork;
 use tweed_core::family::Family;
 
 use super::super::refusal::{Claim, Why};
-use super::Contest;
+use super::Decision;
 
-impl<'a> Contest<'a, '_> {
+impl<'a> Decision<'a, '_> {
     /// Refuses accepted claims that this machine cannot use.
     pub(super) fn refuse_locally(&mut self) {
         let rules = self.rules;

@@ -198,10 +198,10 @@ fn a_flow_that_no_rule_allows_names_the_policy_and_what_the_kernel_holds() {
 shop/web → shop/db, TCP port 5432, as node n1 knows it
 10.244.1.5 → 10.244.1.6 is DENIED
   egress of the source is allowed: no policy selects the pod in this direction
-    the plan for the kernel: judged, not policed, identity of the other end {of_web}, no profile
+    the plan for the kernel: enforced, not policed, identity of the other end {of_web}, no profile
   ingress of the destination is DENIED (NetworkPolicy shop/db): no rule allows it
     policies that select it: NetworkPolicy shop/db
-    the plan for the kernel: judged, policed, identity of the other end {identity}, no profile
+    the plan for the kernel: enforced, policed, identity of the other end {identity}, no profile
 "
     );
     assert_eq!(why(&planner, "web", "db", 5432).unwrap(), expected);
@@ -243,12 +243,12 @@ fn what_a_policy_says_in_vain_is_a_note() {
 fn a_pod_that_is_not_known_yet_is_isolated() {
     let planner = planner(vec![only_api()]);
     let said = why(&planner, "web", "10.244.1.9", 80);
-    let isolated = "ingress of the destination is ISOLATED, the pod has not been judged yet: \
+    let isolated = "ingress of the destination is ISOLATED, policies are not enforced for the pod yet: \
                     Pod shop/new is not known yet";
     assert_says(&said, &["10.244.1.5 → 10.244.1.9 is DENIED", isolated]);
     assert!(
         said.unwrap()
-            .contains("the plan for the kernel: not judged, ")
+            .contains("the plan for the kernel: not enforced, ")
     );
 }
 
@@ -428,7 +428,7 @@ fn a_dropped_packet_names_both_pods_and_the_policy() {
         rule: "no rule allows it".to_owned(),
     };
     assert_eq!(found(DropReason::PolicyIngress), expected);
-    for reason in [DropReason::NotJudged, DropReason::SpoofedSource] {
+    for reason in [DropReason::NotEnforced, DropReason::SpoofedSource] {
         let found = found(reason);
         assert_eq!((&*found.policy, &*found.rule), ("none", reason.text()));
     }

@@ -37,7 +37,7 @@ pub struct ClassRule {
 /// What a pod was allowed in the last plan in which its rules were certain.
 #[derive(Debug, Clone)]
 pub enum Before {
-    /// Nothing: it had not been judged.
+    /// Nothing: it had not been enforced.
     Nothing,
     /// Everything: no policy was about it in this direction.
     Everything,
@@ -46,7 +46,7 @@ pub enum Before {
 }
 
 /// The rules of a local pod in one direction. Most are of NetworkPolicies and allow ports that
-/// have no names: of these it is only kept what those for each list of peers come to.
+/// have no names: of these only the result of those for each list of peers is stored.
 #[derive(Debug, Default)]
 pub struct Class {
     /// What such rules for everybody allow.

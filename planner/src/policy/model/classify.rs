@@ -28,7 +28,7 @@ impl Model {
             let Some(local) = self.locals.get(address) else {
                 continue;
             };
-            let was_judged = self.was_judged(index, verdicts, *address);
+            let was_enforced = self.was_enforced(index, verdicts, *address);
             let applied = local.applied.iter();
             let policies: Vec<(&PolicyKey, &InForce)> = applied
                 .filter_map(|key| Some((key, self.in_force.get(key)?)))
@@ -38,31 +38,31 @@ impl Model {
                 if let Some(same) = self.same_rules(&classes, local, direction) {
                     return Some(same);
                 }
-                let before = before(local, direction, was_judged);
+                let before = before(local, direction, was_enforced);
                 let class = self.class(direction, kind, policies.clone(), before);
                 class.map(Arc::new)
             });
             classes.insert(*address, PerDirection { ingress, egress });
         }
         for (address, classes) in classes {
-            let was_judged = self.was_judged(index, verdicts, address);
-            let has_turn_ahead = self.locals.get(&address);
-            let has_turn_ahead = has_turn_ahead.is_some_and(|local| self.has_turn_ahead(local));
+            let was_enforced = self.was_enforced(index, verdicts, address);
+            let is_queued = self.locals.get(&address);
+            let is_queued = is_queued.is_some_and(|local| self.is_queued_for(local));
             let Some(local) = self.locals.get_mut(&address) else {
                 continue;
             };
             local.classes = classes;
-            let waits = !was_judged && (local.is_held() || has_turn_ahead);
+            let waits = !was_enforced && (local.is_held() || is_queued);
             if std::mem::replace(&mut local.waits, waits) != waits {
-                self.pending.judged.insert(address);
+                self.pending.enforced.insert(address);
             }
         }
     }
 
-    /// Whether the last plan has judged an address for the pod that has it now.
-    fn was_judged(&self, index: &Index, verdicts: &Verdicts, address: IpAddr) -> bool {
+    /// Whether the last plan has enforced an address for the pod that has it now.
+    fn was_enforced(&self, index: &Index, verdicts: &Verdicts, address: IpAddr) -> bool {
         let pod = index.local.as_ref().and_then(|all| all.pods.get(&address));
-        verdicts.judged.contains(&address) && self.judged_for.get(&address) == pod
+        verdicts.enforced.contains(&address) && self.enforced_for.get(&address) == pod
     }
 
     /// The rules of another local pod that have been written already, or need not be: those of
@@ -183,8 +183,8 @@ impl InForce {
 }
 
 /// What a local pod was allowed in the last plan in which its rules were certain.
-fn before(local: &Local, direction: Direction, was_judged: bool) -> Before {
-    if !was_judged {
+fn before(local: &Local, direction: Direction, was_enforced: bool) -> Before {
+    if !was_enforced {
         return Before::Nothing;
     }
     match local.classes.get(direction) {

@@ -112,8 +112,8 @@ impl Identities {
     }
 
     /// The change has ended: numbers that became free in it may be given out again.
-    pub fn settle(&mut self) {
-        self.numbers.settle();
+    pub fn commit(&mut self) {
+        self.numbers.commit();
     }
 
     /// Carries out moves. The number of each place afterwards ([`UNKNOWN`] if there is

@@ -125,7 +125,7 @@ impl Local {
     }
 
     /// Whether packets may pass at all.
-    pub fn is_judged(&self) -> bool {
+    pub fn is_enforced(&self) -> bool {
         self.known != Known::NotYet && !self.waits
     }
 }

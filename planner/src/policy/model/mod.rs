@@ -136,7 +136,7 @@ impl InForce {
     }
 }
 
-/// The policies in force here, and what they come to.
+/// The policies in force here, and what they allow.
 #[derive(Debug, Default)]
 pub struct Model {
     costs: Costs,
@@ -148,7 +148,7 @@ pub struct Model {
     /// Whether there is a plan that nothing was looked at for.
     open: bool,
     /// The pods that had the local addresses in the last plan.
-    judged_for: BTreeMap<IpAddr, Option<LocalPod>>,
+    enforced_for: BTreeMap<IpAddr, Option<LocalPod>>,
     /// This node's own addresses in the last plan.
     own: BTreeSet<IpAddr>,
     locals: BTreeMap<IpAddr, Local>,
@@ -182,8 +182,8 @@ pub struct Model {
 struct Pending {
     /// Local addresses whose rules may be others.
     locals: BTreeSet<IpAddr>,
-    /// Local addresses that may be judged otherwise, or for another pod.
-    judged: BTreeSet<IpAddr>,
+    /// Local addresses that may be enforced otherwise, or for another pod.
+    enforced: BTreeSet<IpAddr>,
     /// Addresses whose identity may be another one.
     addresses: BTreeSet<IpAddr>,
     /// Namespaces whose labels may be others; none means all.
@@ -217,7 +217,7 @@ impl Model {
         self.planned || self.open
     }
 
-    /// Makes an open plan: of the local addresses only those are judged, and no policy is about
+    /// Makes an open plan: of the local addresses only those are enforced, and no policy is about
     /// them, that belong to one of these pods, or to this node itself.
     pub fn open(
         &mut self,
@@ -226,11 +226,11 @@ impl Model {
         mut pods: BTreeMap<IpAddr, Option<LocalPod>>,
     ) {
         pods.retain(|address, pod| local.pods.get(address) == Some(pod));
-        let judged = pods.keys().chain(&local.own);
-        verdicts.judged = judged.copied().collect();
+        let enforced = pods.keys().chain(&local.own);
+        verdicts.enforced = enforced.copied().collect();
         verdicts.local_cidrs = spans_of(&local.cidrs, &[]);
         verdicts.active = true;
-        self.judged_for = pods;
+        self.enforced_for = pods;
         self.own.clone_from(&local.own);
         self.open = true;
     }
@@ -250,63 +250,63 @@ impl Model {
         if !identified.touched.is_empty() || !self.pending.locals.is_empty() {
             self.limit_profiles(index, changing.desired);
         }
-        self.judge(index, &mut changing);
+        self.enforce(index, &mut changing);
         self.pair(&identified, &mut changing);
-        self.settle();
+        self.commit();
         let Changing { desired, delta } = changing;
         let mut delta = delta?;
         delta.takes_away = self.takes_away(desired, &delta, &identified);
         Some(delta)
     }
 
-    /// Isolates local addresses that the last plan judged for another pod than the one that
+    /// Isolates local addresses that the last plan enforced for another pod than the one that
     /// has them now, for a time in which there can be no new plan. An open plan follows this
     /// node's own addresses besides. None if nothing changes.
     pub fn withdraw(&mut self, index: &Index, verdicts: &mut Verdicts) -> Option<VerdictsDelta> {
         let local = index.local.as_ref().filter(|_| self.has_plan())?;
         let mut changing = Changing::of(verdicts, true);
-        self.judged_for.retain(|address, pod| {
+        self.enforced_for.retain(|address, pod| {
             let stays = local.pods.get(address) == Some(pod);
             if !stays && !local.own.contains(address) {
-                put!(changing, judged, *address, None);
-                self.pending.judged.insert(*address);
+                put!(changing, enforced, *address, None);
+                self.pending.enforced.insert(*address);
             }
             stays
         });
         if self.open {
             for address in local.own.difference(&self.own) {
-                put!(changing, judged, *address, Some(()));
+                put!(changing, enforced, *address, Some(()));
             }
             self.own.extend(&local.own);
         }
         let mut delta = changing.delta?;
-        delta.takes_away = !delta.judged.removed.is_empty();
+        delta.takes_away = !delta.enforced.removed.is_empty();
         (!delta.is_empty()).then_some(delta)
     }
 
     /// Numbers that became free in this change may be given out in the next one.
-    fn settle(&mut self) {
-        self.identities.settle();
-        self.profiles.settle();
+    fn commit(&mut self) {
+        self.identities.commit();
+        self.profiles.commit();
         self.pending = Pending {
             namespaces: Some(BTreeSet::new()),
             ..Pending::default()
         };
     }
 
-    /// Which local addresses have been judged.
-    fn judge(&mut self, index: &Index, verdicts: &mut Changing<'_>) {
+    /// Which local addresses have been enforced.
+    fn enforce(&mut self, index: &Index, verdicts: &mut Changing<'_>) {
         let Some(local) = &index.local else {
             return;
         };
         replace!(verdicts, local_cidrs, spans_of(&local.cidrs, &[]));
-        for address in std::mem::take(&mut self.pending.judged) {
+        for address in std::mem::take(&mut self.pending.enforced) {
             let known = self.locals.get(&address);
-            let judged = known.is_some_and(Local::is_judged) || local.own.contains(&address);
-            put!(verdicts, judged, address, judged.then_some(()));
+            let enforced = known.is_some_and(Local::is_enforced) || local.own.contains(&address);
+            put!(verdicts, enforced, address, enforced.then_some(()));
             match local.pods.get(&address) {
-                Some(pod) => drop(self.judged_for.insert(address, pod.clone())),
-                None => drop(self.judged_for.remove(&address)),
+                Some(pod) => drop(self.enforced_for.insert(address, pod.clone())),
+                None => drop(self.enforced_for.remove(&address)),
             }
         }
         if self.own != local.own {

@@ -162,7 +162,7 @@ impl PeerSets {
     /// The lists that are new, or gone, since this was last asked. Numbers of lists that
     /// are gone may be given out again afterwards.
     pub fn take_changed(&mut self) -> BTreeMap<Number, Arc<[Atom]>> {
-        self.numbers.settle();
+        self.numbers.commit();
         std::mem::take(&mut self.changed)
     }
 

@@ -187,8 +187,8 @@ impl Profiles {
     }
 
     /// The change has ended: numbers that became free in it may be given out again.
-    pub fn settle(&mut self) {
-        self.0.settle();
+    pub fn commit(&mut self) {
+        self.0.commit();
     }
 }
 

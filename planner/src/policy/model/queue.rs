@@ -4,7 +4,7 @@
 //! the namespaces with the least to do come first, and the rest is for the next plans. So nobody
 //! waits for a namespace in which thousands of rules change at once. What always holds:
 //! - each plan takes up at least one policy, until none is left;
-//! - a pod that has not been judged is not judged before all policies of its namespace and of
+//! - a pod that has not been enforced is not enforced before all policies of its namespace and of
 //!   the cluster were taken up.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +62,7 @@ impl Queue {
 
 impl Model {
     /// The policies that have changed and whose turn it is.
-    pub(super) fn take_turn(&mut self, index: &mut Index, first: bool) -> Policies {
+    pub(super) fn next_batch(&mut self, index: &mut Index, first: bool) -> Policies {
         let touched = touched_policies(index);
         if !self.planned {
             // The first plan is of all policies, as nothing of them is in force before it.
@@ -112,7 +112,7 @@ impl Model {
     }
 
     /// Whether policies that may be about a local pod wait for their turn.
-    pub(super) fn has_turn_ahead(&self, local: &Local) -> bool {
+    pub(super) fn is_queued_for(&self, local: &Local) -> bool {
         let subject = local.subject();
         subject.is_some_and(|kind| self.queue.is_about(&kind.namespace))
     }

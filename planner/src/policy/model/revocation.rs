@@ -19,7 +19,7 @@ impl Model {
         identified: &Identified,
     ) -> bool {
         let isolates = !delta.local_cidrs.added.is_empty();
-        if isolates || !delta.judged.removed.is_empty() {
+        if isolates || !delta.enforced.removed.is_empty() {
             return true;
         }
         let mut profiles = delta.profiles.removed.iter();
@@ -30,12 +30,12 @@ impl Model {
             return true;
         }
         // What was isolated was allowed nothing.
-        let was_judged = |address: &IpAddr| {
-            verdicts.judged.contains(address) && !delta.judged.added.contains_key(address)
+        let was_enforced = |address: &IpAddr| {
+            verdicts.enforced.contains(address) && !delta.enforced.added.contains_key(address)
         };
         DIRECTIONS.into_iter().any(|direction| {
             let policed = delta.policed.get(direction);
-            let policed = policed.added.keys().filter(|address| was_judged(address));
+            let policed = policed.added.keys().filter(|address| was_enforced(address));
             let narrower = |number: Number, address: IpAddr| {
                 let allowed = verdicts.allowed(direction, address, number);
                 !allowed.is_some_and(PortSet::is_all)
@@ -51,7 +51,7 @@ impl Model {
                 || self.narrows_pairs(verdicts, delta, direction, identified)
                 || verdicts.policed.get(direction).iter().any(|address| {
                     let moved = identified.moved.iter();
-                    was_judged(address) && { moved }.any(|(was, is)| {
+                    was_enforced(address) && { moved }.any(|(was, is)| {
                         let before = before(verdicts, delta, direction, (*address, *was));
                         narrows(before, verdicts.allowed(direction, *address, *is))
                     })

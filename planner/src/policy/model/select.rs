@@ -27,7 +27,7 @@ impl Model {
     pub fn select(&mut self, index: &mut Index, verdicts: &Verdicts) {
         let first = !std::mem::replace(&mut self.started, true);
         let namespaces = touched_namespaces(index, first);
-        let policies = self.take_turn(index, first);
+        let policies = self.next_batch(index, first);
         let (addresses, pods) = index.pods.take_touched();
         self.pending.addresses.extend(addresses);
         self.pending.addresses.extend(index.nodes.take_touched());
@@ -43,7 +43,7 @@ impl Model {
         }
         self.touch_locals(index, namespaces.as_ref(), &pods, &mut locals);
         for address in &locals {
-            self.know(index, *address);
+            self.refresh(index, *address);
         }
         let mut changed = self.apply_policies(index, &policies, &locals);
         changed.extend(left);
@@ -68,7 +68,7 @@ impl Model {
         }
         self.release(&released);
         if lists_changed || held {
-            self.look_around(index);
+            self.update_watched(index);
         }
         if policies.is_none_or(|these| !these.is_empty()) || others {
             self.collect_problems(index);
@@ -102,17 +102,17 @@ impl Model {
                 touched.insert(*address);
             }
         }
-        // Those that the last plan judged for another pod, or for none, or for none any more.
-        let of_others = keyed::compare(&self.judged_for, &local.pods);
+        // Those that the last plan enforced for another pod, or for none, or for none any more.
+        let of_others = keyed::compare(&self.enforced_for, &local.pods);
         let of_others = of_others.filter_map(|entry| match entry {
             Entry::First(address, _) | Entry::Second(address, _) => Some(*address),
             Entry::Both(address, was, is) => (was != is).then_some(*address),
         });
         let of_others: Vec<IpAddr> = of_others.collect();
-        // Whether a pod waits also depends on whether it is the one that was judged.
+        // Whether a pod waits also depends on whether it is the one that was enforced.
         self.pending.locals.extend(&of_others);
-        self.pending.judged.extend(of_others);
-        self.pending.judged.extend(&self.own ^ &local.own);
+        self.pending.enforced.extend(of_others);
+        self.pending.enforced.extend(&self.own ^ &local.own);
         left
     }
 
@@ -147,7 +147,7 @@ impl Model {
     }
 
     /// Looks up what is known of a local address.
-    fn know(&mut self, index: &Index, address: IpAddr) {
+    fn refresh(&mut self, index: &Index, address: IpAddr) {
         if !self.is_other(index, address) {
             return;
         }
@@ -156,7 +156,7 @@ impl Model {
         let local = local.or_insert_with(|| Local::new(Known::NotYet));
         local.known = known;
         self.pending.locals.insert(address);
-        self.pending.judged.insert(address);
+        self.pending.enforced.insert(address);
     }
 
     /// Looks which policies apply: for these local addresses all policies, and for these
@@ -279,7 +279,7 @@ impl Model {
 
     /// What is watched for the policies in force, and which names of ports they use; with
     /// the rules before that still decide.
-    fn look_around(&mut self, index: &Index) {
+    fn update_watched(&mut self, index: &Index) {
         let namespaces = self.peer_sets.pods_of().flat_map(|(_, all)| all);
         let all = || index.namespaces.objects().values();
         self.peers = wants::peers(namespaces, all, &self.peers);

@@ -1,10 +1,10 @@
-//! What policies come to for the pods of this node, whoever writes it down: typed, and without
+//! What policies mean for the pods of this node, whoever writes it down: typed, and without
 //! a set of nftables.
 //!
 //! A *local* address is one of a pod of this node. A new flow in one direction (`in`: a local
-//! pod is its destination; `out`: its source) is judged so:
+//! pod is its destination; `out`: its source) is enforced so:
 //!
-//! 1. it is dropped if an address of [`Verdicts::local_cidrs`] is not in [`Verdicts::judged`];
+//! 1. it is dropped if an address of [`Verdicts::local_cidrs`] is not in [`Verdicts::enforced`];
 //! 2. it passes if the local address is not in [`Verdicts::policed`];
 //! 3. the identity of the other address is [`SELF`] if both are the same address and it is in
 //!    [`Verdicts::selves`]; else that of [`Verdicts::identities`]; else that of
@@ -82,9 +82,9 @@ schema! {
     pub struct Verdicts {
         /// The pod CIDRs of this node. Spans never overlap.
         pub local_cidrs: BTreeSet<Span>,
-        /// Local addresses that have been judged, and this node's own addresses within its
+        /// Local addresses that have been enforced, and this node's own addresses within its
         /// pod CIDRs. All others of its pod CIDRs are isolated.
-        pub judged: BTreeSet<IpAddr>,
+        pub enforced: BTreeSet<IpAddr>,
         /// Local addresses that are subject to a policy of that direction.
         pub policed: PerDirection<BTreeSet<IpAddr>>,
         /// Local addresses for which a flow of the pod to itself (through a Service) has
@@ -99,14 +99,14 @@ schema! {
         /// What each profile allows. One that is used by no pair is not here.
         pub profiles: BTreeMap<Number, Arc<PortSet>>,
     } with {
-        /// Whether any policy exists in the cluster: without one nobody is judged, and
+        /// Whether any policy exists in the cluster: without one nobody is enforced, and
         /// everything else here is empty.
         pub active: bool,
     }
 
     /// The change from one [`Verdicts`] to another, where both are active.
     pub struct VerdictsDelta with {
-        /// Whether a flow that was allowed may no longer be: flows are then judged anew.
+        /// Whether a flow that was allowed may no longer be: flows are then evaluated anew.
         pub takes_away: bool,
     }
 }
@@ -150,7 +150,7 @@ impl Verdicts {
         direction: Direction,
         (protocol, port): (u8, u16),
     ) -> bool {
-        if !self.judged.contains(&local) {
+        if !self.enforced.contains(&local) {
             return false;
         }
         let allowed = self.allowed(direction, local, self.identity(local, other));

@@ -10,9 +10,9 @@
 //!   their lists by now;
 //! - so nothing passes that the complete rules refuse, but for what the rules before
 //!   allowed and only unlisted lists can refuse; and nothing is cut that both allow;
-//! - a pod that has not been judged is not judged before no policy that selects it waits.
+//! - a pod that has not been enforced is not enforced before no policy that selects it waits.
 //!
-//! All other pods and directions are judged as if nothing waited.
+//! All other pods and directions are evaluated as if nothing waited.
 //!
 //! For this the lists and the names of ports of the rules before stay in use, and a scope
 //! that has been listed is watched on until what takes its place has been listed.

@@ -1,6 +1,6 @@
 //! What the sets and maps of policy should hold, as the rules of `inet tweed-policy` read them.
 //!
-//! The rules judge a new flow as the head of `model/verdicts.rs` says; where a local address
+//! The rules evaluate a new flow as the head of `model/verdicts.rs` says; where a local address
 //! and an identity have no profile, the number of the identity stays, which no profile has.
 //! What a profile allows they look up so:
 //!

@@ -98,7 +98,7 @@ impl Table {
                 put_ranges(&mut ports, was, old, None);
             }
         }
-        range_profiles.settle();
+        range_profiles.commit();
         Some(Delta {
             verdicts: change?,
             ports: ports.delta?,

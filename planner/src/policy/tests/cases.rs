@@ -200,8 +200,8 @@ fn what_a_waiting_policy_does_not_select_goes_on() {
     let mut deny = allow("deny", vec![block("192.0.2.0/24", &[])], Vec::new());
     deny.pod_selector = selector(&[("app", "db")]);
     world.planner.apply_network_policies(Event::Apply(deny));
-    let added = delta(&mut world.planner).verdicts.judged.added;
-    // The new pod that the waiting policy selects is not judged.
+    let added = delta(&mut world.planner).verdicts.enforced.added;
+    // The new pod that the waiting policy selects is not enforced.
     assert_eq!(added.into_keys().collect::<Vec<_>>(), [address("10.0.0.3")]);
     let reaches_db = |from: &str| {
         let flow = Flow {
@@ -218,7 +218,7 @@ fn what_a_waiting_policy_does_not_select_goes_on() {
     assert_eq!(not_known("10.0.0.4").as_deref(), Some(waits));
     assert_eq!(not_known("10.0.0.3"), None);
     list_clients(&mut world);
-    let added = delta(&mut world.planner).verdicts.judged.added;
+    let added = delta(&mut world.planner).verdicts.enforced.added;
     assert_eq!(added.into_keys().collect::<Vec<_>>(), [address("10.0.0.4")]);
 }
 

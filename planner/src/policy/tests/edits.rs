@@ -172,11 +172,11 @@ fn nobody_waits_for_a_namespace_in_which_very_many_rules_change() {
         };
         passes(planner.desired(), Direction::In, flow)
     };
-    let is_judged = |planner: &PolicyPlanner| {
+    let is_enforced = |planner: &PolicyPlanner| {
         planner
             .desired()
             .verdicts
-            .judged
+            .enforced
             .contains(&address("10.0.0.201"))
     };
     delta(planner);
@@ -184,7 +184,10 @@ fn nobody_waits_for_a_namespace_in_which_very_many_rules_change() {
     let mut queued = planner.queued();
     assert_eq!(queued, 9);
     while queued > 0 {
-        assert!(!is_judged(planner), "{queued} policies were not looked at");
+        assert!(
+            !is_enforced(planner),
+            "{queued} policies were not looked at"
+        );
         let why = planner.not_known(address("10.0.0.201")).unwrap();
         assert_eq!(
             why,
@@ -194,6 +197,6 @@ fn nobody_waits_for_a_namespace_in_which_very_many_rules_change() {
         assert!(planner.queued() < queued);
         queued = planner.queued();
     }
-    assert!(is_judged(planner));
+    assert!(is_enforced(planner));
     assert!(reaches(planner, "10.0.0.201", 9_000) && reaches(planner, "10.0.0.100", 9_000));
 }

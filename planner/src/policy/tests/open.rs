@@ -113,7 +113,7 @@ fn is_open(planner: &PolicyPlanner, to: &str) -> bool {
         protocol: 6,
         port: 80,
     };
-    desired.verdicts.judged.contains(&flow.to) && passes(desired, Direction::In, flow)
+    desired.verdicts.enforced.contains(&flow.to) && passes(desired, Direction::In, flow)
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn with_the_first_policy_new_pods_are_isolated_before_anything_is_listed() {
     // Nobody has the address of the other end.
     assert!(delta.verdicts.takes_away);
     assert!(!is_open(&planner, OLD) && !is_open(&planner, NEW));
-    assert!(planner.desired().verdicts.judged.contains(&ip(NEW)));
+    assert!(planner.desired().verdicts.enforced.contains(&ip(NEW)));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn an_address_that_goes_to_another_pod_before_anything_is_listed_is_isolated() {
     set_records(&mut planner, &[OLD]);
     assert_eq!(planner.plan(), Step::Full);
     assert!(
-        !planner.desired().verdicts.judged.contains(&ip(NEW)),
+        !planner.desired().verdicts.enforced.contains(&ip(NEW)),
         "its pod is gone"
     );
     let mut local = LocalPods {
@@ -173,7 +173,7 @@ fn an_address_that_goes_to_another_pod_before_anything_is_listed_is_isolated() {
     let Step::Delta(delta) = planner.plan() else {
         panic!("the address is not taken back");
     };
-    // Flows of the pod before are judged once more.
+    // Flows of the pod before are evaluated once more.
     assert!(delta.verdicts.takes_away);
     assert!(!is_open(&planner, OLD));
     // The node's own addresses are no pods, also those that come later.

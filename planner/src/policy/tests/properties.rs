@@ -160,7 +160,7 @@ fn profiles_stay(old: &Desired, new: &Desired, delta: &Delta) -> bool {
 /// How many elements there are of each sort.
 pub fn sizes(desired: &Desired) -> [usize; 11] {
     [
-        desired.verdicts.judged.len(),
+        desired.verdicts.enforced.len(),
         desired.verdicts.policed.ingress.len() + desired.verdicts.policed.egress.len(),
         desired.verdicts.selves.len(),
         desired.verdicts.identities.len(),

@@ -28,22 +28,22 @@ fn an_address_that_gets_another_pod_while_a_policy_waits_is_isolated() {
     world.planner.set_local(records(&again));
     let withdrawn = delta(&mut world.planner);
     assert!(withdrawn.verdicts.takes_away);
-    let removed: Vec<_> = withdrawn.verdicts.judged.removed.into_keys().collect();
+    let removed: Vec<_> = withdrawn.verdicts.enforced.removed.into_keys().collect();
     assert_eq!(removed, [address("10.0.0.2")]);
-    let judged = |world: &World| world.planner.desired().verdicts.judged.clone();
-    assert_eq!(judged(&world), [address("10.0.0.3")].into());
+    let enforced = |world: &World| world.planner.desired().verdicts.enforced.clone();
+    assert_eq!(enforced(&world), [address("10.0.0.3")].into());
 
     let database = pod("database", "me", "10.0.0.2", &[("app", "web")]);
     world
         .planner
         .apply_pods(&PodScope::Own, Event::Apply(database));
     world.planner.plan();
-    assert_eq!(judged(&world), [address("10.0.0.3")].into());
+    assert_eq!(enforced(&world), [address("10.0.0.3")].into());
     let scope = PodScope::Namespace("a".into());
     for event in [Event::Init, Event::InitDone] {
         world.planner.apply_pods(&scope, event);
     }
-    let added = delta(&mut world.planner).verdicts.judged.added;
+    let added = delta(&mut world.planner).verdicts.enforced.added;
     assert!(added.contains_key(&address("10.0.0.2")));
 }
 
@@ -128,7 +128,7 @@ fn a_record_with_the_name_of_a_pod_on_the_hosts_network_is_isolated() {
         let event = Event::Apply(web.clone());
         world.planner.apply_pods(&scope, event);
     }
-    let removed = delta(&mut world.planner).verdicts.judged.removed;
+    let removed = delta(&mut world.planner).verdicts.enforced.removed;
     assert!(removed.contains_key(&address("10.0.0.2")));
 }
 

@@ -118,7 +118,7 @@ fn row_9_a_policy_of_sctp_only_isolates_tcp() {
 }
 
 #[test]
-fn row_10_a_namespace_label_judges_all_its_pods_anew() {
+fn row_10_a_namespace_label_evaluates_all_its_pods_anew() {
     let of = Peer::Pods {
         namespace: Some(selector(&[("trusted", "yes")])),
         pod: None,
@@ -257,7 +257,7 @@ fn row_15_what_cannot_be_represented_allows_nothing_and_is_said() {
 }
 
 #[test]
-fn a_pod_to_itself_is_judged_by_cluster_policies_only() {
+fn a_pod_to_itself_is_evaluated_by_cluster_policies_only() {
     let mut world = world(vec![allow(
         "none",
         vec![pods(&[("app", "nobody")])],
@@ -303,7 +303,7 @@ fn a_pod_that_is_not_known_yet_is_isolated_and_why_says_so() {
             .planner
             .desired()
             .verdicts
-            .judged
+            .enforced
             .contains(&address("10.0.0.2"))
     );
     let why = world.planner.evaluate(from, to, TCP, 80);
@@ -313,17 +313,17 @@ fn a_pod_that_is_not_known_yet_is_isolated_and_why_says_so() {
 /// A pod of a StatefulSet comes back under its name, with other labels; the watch of
 /// Pods is late.
 #[test]
-fn a_pod_is_not_judged_by_the_labels_of_an_earlier_one_of_its_name() {
+fn a_pod_is_not_enforced_by_the_labels_of_an_earlier_one_of_its_name() {
     let mut world = world(vec![allow("one", Vec::new(), Vec::new())]);
     let mut web = world.cluster.pods[0].clone();
-    let judged = |planner: &PolicyPlanner| {
+    let enforced = |planner: &PolicyPlanner| {
         planner
             .desired()
             .verdicts
-            .judged
+            .enforced
             .contains(&address("10.0.0.2"))
     };
-    for (in_api, mirror, in_record, is_judged) in [
+    for (in_api, mirror, in_record, is_enforced) in [
         ("old", None, Some("old"), true),
         ("old", None, Some("new"), false),
         ("new", None, Some("new"), true),
@@ -350,15 +350,15 @@ fn a_pod_is_not_judged_by_the_labels_of_an_earlier_one_of_its_name() {
         });
         world.planner.plan();
         let case = format!("{in_api} {mirror:?} {in_record:?}");
-        assert_eq!(judged(&world.planner), is_judged, "{case}");
+        assert_eq!(enforced(&world.planner), is_enforced, "{case}");
         let (from, to) = (address("10.0.1.2"), address("10.0.0.2"));
         let why = world.planner.evaluate(from, to, TCP, 80);
         let not_yet = why.ingress.decision == Decision::NotYetKnown;
-        assert_eq!(not_yet, !is_judged, "{case}");
+        assert_eq!(not_yet, !is_enforced, "{case}");
     }
 }
 
-/// Each change that takes something away has all flows judged once more, and every 15th has
+/// Each change that takes something away has all flows evaluated once more, and every 15th has
 /// the kernel walk through all connections: no ADD may cost that.
 #[test]
 fn row_17_a_new_pod_that_policies_are_about_takes_nothing_away() {
@@ -378,7 +378,7 @@ fn row_17_a_new_pod_that_policies_are_about_takes_nothing_away() {
     assert!(
         comes
             .verdicts
-            .judged
+            .enforced
             .added
             .contains_key(&address("10.0.0.3"))
     );

@@ -135,16 +135,16 @@ impl Late {
         self.world.planner.local_pod(address).flatten()
     }
 
-    /// The pods whose addresses are judged.
-    fn judged(&self) -> BTreeMap<IpAddr, LocalPod> {
-        let judged = self.world.planner.desired().verdicts.judged.iter();
-        judged
+    /// The pods whose addresses are enforced.
+    fn enforced(&self) -> BTreeMap<IpAddr, LocalPod> {
+        let enforced = self.world.planner.desired().verdicts.enforced.iter();
+        enforced
             .filter_map(|address| Some((*address, self.pod(*address)?.clone())))
             .collect()
     }
 
     /// Holds one packet against the rules at the head of `model/waiting.rs`.
-    fn check(&self, direction: Direction, flow: Flow, was_judged: &BTreeMap<IpAddr, LocalPod>) {
+    fn check(&self, direction: Direction, flow: Flow, was_enforced: &BTreeMap<IpAddr, LocalPod>) {
         let (local, other) = match direction {
             Direction::In => (flow.to, flow.from),
             Direction::Out => (flow.from, flow.to),
@@ -161,12 +161,12 @@ impl Late {
             said.verdict == Verdict::Allowed
         };
         let waits = DIRECTIONS.iter().any(|one| self.is_held((local, *one)));
-        let is_new = was_judged.get(&local) != self.pod(local);
-        let is_judged = desired.verdicts.judged.contains(&local);
+        let is_new = was_enforced.get(&local) != self.pod(local);
+        let is_enforced = desired.verdicts.enforced.contains(&local);
         if desired.verdicts.active {
-            assert_eq!(is_judged, !(waits && is_new), "{local}");
+            assert_eq!(is_enforced, !(waits && is_new), "{local}");
         }
-        if desired.verdicts.active && !is_judged {
+        if desired.verdicts.active && !is_enforced {
             return;
         }
         let about = || format!("{direction:?} {flow:?} {:?}", self.world.planner.held());
@@ -251,9 +251,9 @@ proptest! {
  };
         for _ in 0..steps {
             let old = late.world.planner.desired().clone();
-            let mut was_judged = late.judged();
+            let mut was_enforced = late.enforced();
             if !old.verdicts.active {
-                was_judged.append(&mut first);
+                was_enforced.append(&mut first);
             }
             let flows: Vec<_> = (0..60).filter_map(|_| flow(&late.world, &mut dice)).collect();
             for _ in 0..=dice.roll(2) {
@@ -271,7 +271,7 @@ proptest! {
             late.note();
             for _ in 0..60 {
                 if let Some((direction, flow)) = flow(&late.world, &mut dice) {
-                    late.check(direction, flow, &was_judged);
+                    late.check(direction, flow, &was_enforced);
                 }
             }
         }

@@ -26,7 +26,7 @@ pub fn passes(desired: &Desired, direction: Direction, flow: Flow) -> bool {
     if !desired.verdicts.active {
         return true;
     }
-    if !desired.verdicts.judged.contains(&local) {
+    if !desired.verdicts.enforced.contains(&local) {
         return false;
     }
     if !desired.verdicts.policed.get(direction).contains(&local) {

@@ -192,9 +192,9 @@ impl Answer<'_> {
             let is_beyond = || group.is_some_and(|group| !group.contains(at));
             scopes
                 .get(scope)
-                .then(|| match criteria.judge(entry, scope) {
+                .then(|| match criteria.check(entry, scope) {
                     Ok(()) if is_beyond() => Err("there are more than the rules can use"),
-                    judged => judged.map_err(reason),
+                    checked => checked.map_err(reason),
                 })
         };
         let mut endpoints: Vec<(Endpoint, &Entry, PerScope<Use>)> = all

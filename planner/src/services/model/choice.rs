@@ -78,7 +78,7 @@ pub fn choose(candidates: &[(Endpoint, &Entry)], zone: &str) -> Choice {
     let criteria = Criteria::of(candidates, zone);
     let select = |scope| {
         let used = candidates.iter();
-        let used = used.filter(|(_, entry)| criteria.judge(entry, scope).is_ok());
+        let used = used.filter(|(_, entry)| criteria.check(entry, scope).is_ok());
         used.map(|(endpoint, _)| *endpoint).collect()
     };
     Choice {
@@ -108,7 +108,7 @@ pub enum Unused {
     OtherZone,
 }
 
-/// By what all endpoints of a Service port are judged.
+/// By what all endpoints of a Service port are chosen.
 pub struct Criteria<'a> {
     zone: &'a str,
     preference: Preference,
@@ -131,7 +131,7 @@ impl<'a> Criteria<'a> {
     }
 
     /// Whether an endpoint is used in a scope, and why not.
-    pub fn judge(&self, entry: &Entry, scope: Scope) -> Result<(), Unused> {
+    pub fn check(&self, entry: &Entry, scope: Scope) -> Result<(), Unused> {
         if scope == Scope::Local && !entry.local {
             return Err(Unused::NotLocal);
         }

@@ -38,7 +38,7 @@ pub struct Claimant {
 
 /// A frontend that several Services claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Contest {
+pub struct Conflict {
     /// The frontend.
     pub frontend: Tracked,
     /// The first of the Services, the one that has it before the others.
@@ -113,7 +113,7 @@ impl Claims {
 
     /// The frontends that several Services claim. It costs nothing of the number of the
     /// others, nor of that of the Services: it is asked for each second.
-    pub fn contests(&self) -> impl Iterator<Item = Contest> {
+    pub fn conflicts(&self) -> impl Iterator<Item = Conflict> {
         self.several.iter().map(|frontend| {
             let mut services: Vec<Arc<ServiceName>> = Vec::new();
             let mut more = false;
@@ -127,7 +127,7 @@ impl Claims {
                 }
                 services.push(claimant.service.clone());
             }
-            Contest {
+            Conflict {
                 frontend: *frontend,
                 services,
                 more,

@@ -39,7 +39,7 @@ use claims::{Claimant, Claims};
 use counted::Counted;
 use frontends::{claimant, frontends_of};
 use options::Options;
-use queue::{Queue, Unit, Units, take_turn};
+use queue::{Queue, Unit, Units, next_batch};
 use refusal::Refused;
 use registry::{Known, Registry};
 use reserved::Reserved;
@@ -211,7 +211,7 @@ impl Model {
         let known = self.registry.get(&name);
         let slices = SlicePorts::of(known.into_iter().flat_map(Known::slices));
         let spec = known.and_then(|known| known.spec.clone());
-        let turn = take_turn(&mut units, &service, spec.as_deref(), &slices, left);
+        let turn = next_batch(&mut units, &service, spec.as_deref(), &slices, left);
         let planned = turn.into_iter().filter_map(|(unit, place)| {
             Some(match unit {
                 Unit::Rest => Planned::Rest,

@@ -151,7 +151,7 @@ impl Model {
 
 /// Takes what has its turn from what waits of a Service, which is planned as `service`: each port
 /// with the place that it has or gets. `left` is how many more endpoints the plan takes up.
-pub fn take_turn(
+pub fn next_batch(
     units: &mut Units,
     service: &Service,
     spec: Option<&Spec>,

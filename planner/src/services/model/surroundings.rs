@@ -20,7 +20,7 @@ const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 /// ServiceCIDR.
 const MAX_NAMED: usize = 3;
 
-/// The networks of pods, as the overlay has judged the claims of the Nodes: a range that
+/// The networks of pods, as the overlay has decided the claims of the Nodes: a range that
 /// it refuses is no pod's, whatever a Node says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodNetworks {

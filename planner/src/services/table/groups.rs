@@ -90,8 +90,8 @@ struct Bin<V> {
 
 impl Groups {
     /// A change has ended.
-    pub fn settle(&mut self) {
-        self.parts.settle();
+    pub fn commit(&mut self) {
+        self.parts.commit();
     }
 
     /// A group that is made from now on, and was there in an earlier run, changes from what
@@ -99,14 +99,14 @@ impl Groups {
     /// first plan.
     pub fn take_over(&mut self, known: KnownSlots) {
         self.parts
-            .set_aside(known.parts().map(|part| part / GROUP_DISTANCE));
+            .reserve(known.parts().map(|part| part / GROUP_DISTANCE));
         self.known = known;
     }
 
     /// The first plan has all its groups: other numbers of parts of an earlier run are free.
-    pub fn settle_known(&mut self) {
+    pub fn commit_known(&mut self) {
         self.known = KnownSlots::default();
-        self.parts.open_aside();
+        self.parts.release_reserved();
     }
 
     /// Makes a group hold exactly this, which is in ascending order; nothing removes it.
@@ -138,9 +138,9 @@ impl Groups {
                 }
             }
         }
-        let homeless = wanted.iter().zip(present);
-        let homeless = homeless.filter_map(|(value, present)| (!present).then_some(*value));
-        let mut homeless: Vec<V> = homeless.collect();
+        let unplaced = wanted.iter().zip(present);
+        let unplaced = unplaced.filter_map(|(value, present)| (!present).then_some(*value));
+        let mut unplaced: Vec<V> = unplaced.collect();
         let count = parts(bins.len(), wanted.len());
         if (count == 1) != (bins.len() == 1) {
             // The group itself becomes one of parts, or the other way round.
@@ -154,13 +154,13 @@ impl Groups {
                 put!(tables, parts, (group, bins.len() as u8), None);
                 self.parts.give_back(part / GROUP_DISTANCE);
             }
-            homeless.extend(bin.slots);
+            unplaced.extend(bin.slots);
         }
         while bins.len() < count {
             let (number, slots) = (None, Vec::new());
             bins.push(Bin { number, slots });
         }
-        distribute(&mut bins, homeless);
+        distribute(&mut bins, unplaced);
         self.write(tables, group, &bins);
     }
 
@@ -197,7 +197,7 @@ impl Groups {
         let mut own = Vec::new();
         for (number, _) in &parts {
             // It fails for the part of two groups, and for a number that is none of a part.
-            if !self.parts.take_aside(number / GROUP_DISTANCE) {
+            if !self.parts.take_reserved(number / GROUP_DISTANCE) {
                 own.iter().for_each(|part| self.parts.give_back(*part));
                 return;
             }
@@ -282,8 +282,8 @@ fn slots<V: Slot>(desired: &Desired, group: Number) -> Vec<V> {
 }
 
 /// Puts values where there are fewest, and evens out what is left uneven.
-fn distribute<V: Slot>(bins: &mut [Bin<V>], homeless: Vec<V>) {
-    for value in homeless {
+fn distribute<V: Slot>(bins: &mut [Bin<V>], unplaced: Vec<V>) {
+    for value in unplaced {
         if let Some(smallest) = bins.iter_mut().min_by_key(|bin| bin.slots.len()) {
             smallest.slots.push(value);
         }

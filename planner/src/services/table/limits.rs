@@ -32,22 +32,22 @@ impl Default for Limits {
 
 impl Limits {
     /// A change has ended.
-    pub fn settle(&mut self) {
-        self.numbers.settle();
+    pub fn commit(&mut self) {
+        self.numbers.commit();
     }
 
     /// The limits that are acquired from now on get the numbers that they have here, and no
     /// others of these. Before the first plan.
     pub fn take_over(&mut self, known: &KnownNumbers) {
         self.numbers
-            .set_aside(known.limits().map(|(number, _)| number));
+            .reserve(known.limits().map(|(number, _)| number));
         self.known = known.limits().map(|(number, key)| (key, number)).collect();
     }
 
     /// The first plan has all its limits: other numbers of an earlier run are free.
-    pub fn settle_known(&mut self) {
+    pub fn commit_known(&mut self) {
         self.known = BTreeMap::new();
-        self.numbers.open_aside();
+        self.numbers.release_reserved();
     }
 
     /// One more Service has a limit. `is_open`: whether this node is among its sources.
@@ -57,7 +57,7 @@ impl Limits {
             return;
         }
         let known = self.known.get(sources).copied();
-        let known = known.filter(|number| self.numbers.take_aside(*number));
+        let known = known.filter(|number| self.numbers.take_reserved(*number));
         let number = known.unwrap_or_else(|| self.numbers.take());
         self.limits.insert(sources.clone(), (number, 1));
         for span in &sources.1 {

@@ -74,8 +74,8 @@ impl Table {
     /// A plan begins, the `first` one or another: what was given back in the last one may be
     /// given out again.
     pub fn begin(&mut self, first: bool) {
-        self.ports.settle();
-        self.limits.settle();
+        self.ports.commit();
+        self.limits.commit();
         self.tables.delta = (!first).then(Delta::default);
     }
 
@@ -83,8 +83,8 @@ impl Table {
     pub fn end(&mut self) -> Step<Delta> {
         match self.tables.delta.take() {
             None => {
-                self.ports.settle_known();
-                self.limits.settle_known();
+                self.ports.commit_known();
+                self.limits.commit_known();
                 Step::Full
             }
             Some(delta) if delta.is_empty() => Step::Unchanged,

@@ -102,28 +102,28 @@ impl Ports {
     }
 
     /// A change has ended.
-    pub fn settle(&mut self) {
-        self.groups.settle();
-        self.plain.settle();
-        self.blocks.settle();
+    pub fn commit(&mut self) {
+        self.groups.commit();
+        self.plain.commit();
+        self.blocks.commit();
     }
 
     /// The ports that are opened from now on get the numbers that their frontends have,
     /// and no others of these. Their groups change from what they hold. Before the first
     /// plan.
     pub fn take_over(&mut self, mut known: KnownNumbers) {
-        self.plain.set_aside(known.plain());
-        self.blocks.set_aside(known.blocks());
+        self.plain.reserve(known.plain());
+        self.blocks.reserve(known.blocks());
         self.groups.take_over(std::mem::take(&mut known.slots));
         self.known = known;
     }
 
     /// All ports of the first plan are opened: other numbers of an earlier run are free.
-    pub fn settle_known(&mut self) {
+    pub fn commit_known(&mut self) {
         self.known = KnownNumbers::default();
-        self.groups.settle_known();
-        self.plain.open_aside();
-        self.blocks.open_aside();
+        self.groups.commit_known();
+        self.plain.release_reserved();
+        self.blocks.release_reserved();
     }
 
     /// A port that has no endpoints yet. One that should have affinity goes without when
@@ -153,9 +153,9 @@ impl Ports {
         let mut bases = self.known.bases(own, affinity);
         bases.find(|base| {
             if affinity {
-                self.blocks.take_aside(base / AFFINITY_BLOCK)
+                self.blocks.take_reserved(base / AFFINITY_BLOCK)
             } else {
-                self.plain.take_aside(base / PORT_DISTANCE)
+                self.plain.take_reserved(base / PORT_DISTANCE)
             }
         })
     }

@@ -14,7 +14,7 @@ use super::fixture::{
 use super::walk::walk;
 use crate::services::desired::{Frontend, HealthCheck, Tracked};
 use crate::services::tests::evaluator::{Flow, Verdict};
-use crate::services::{Contest, Notice, ServicePlanner, Step, WithoutLocal};
+use crate::services::{Conflict, Notice, ServicePlanner, Step, WithoutLocal};
 
 #[test]
 fn source_ranges_are_about_addresses_of_load_balancers_and_not_about_node_ports() {
@@ -269,9 +269,9 @@ fn a_frontend_that_two_services_claim_is_the_older_ones_until_it_is_gone() {
     let names: Vec<_> = notices
         .iter()
         .map(|notice| match notice {
-            Notice::Contested(contest) => {
-                assert!(!contest.more);
-                let services = contest.services.iter();
+            Notice::Conflict(conflict) => {
+                assert!(!conflict.more);
+                let services = conflict.services.iter();
                 services.map(|one| &*one.name).collect::<Vec<_>>()
             }
             other => panic!("{other:?}"),
@@ -336,14 +336,14 @@ fn many_services_that_claim_one_frontend_delay_nobody() {
     let mut planner = planner(&cluster(services.clone(), Vec::new()));
     planner.plan();
     let named = |planner: &ServicePlanner| -> Vec<(Vec<String>, bool)> {
-        let contest = |notice| match notice {
-            Notice::Contested(Contest { services, more, .. }) => (
+        let conflict = |notice| match notice {
+            Notice::Conflict(Conflict { services, more, .. }) => (
                 services.iter().map(|one| one.name.to_string()).collect(),
                 more,
             ),
             other => panic!("{other:?}"),
         };
-        planner.notices().into_iter().map(contest).collect()
+        planner.notices().into_iter().map(conflict).collect()
     };
     let names = |numbers: std::ops::Range<u32>| -> Vec<String> {
         numbers.map(|number| format!("web{number:04}")).collect()

@@ -124,7 +124,7 @@ fn endpoints_beyond_the_most_are_not_used_and_named() {
         assert_eq!(reached(&planner), MAX * MAX);
         let notices = planner.notices();
         assert!(
-            matches!(&*notices, [Notice::Crowded(service, used)] if &*service.name == "web" && *used == MAX * MAX),
+            matches!(&*notices, [Notice::TooManyEndpoints(service, used)] if &*service.name == "web" && *used == MAX * MAX),
             "{notices:?}"
         );
         // One more changes nothing of it.
@@ -163,7 +163,7 @@ fn a_service_for_which_no_number_is_left_has_no_endpoints_and_is_named_until_one
     assert_eq!(targets(&planner), [Some(2), None]);
     let notices = planner.notices();
     assert!(
-        matches!(&*notices, [Notice::Crowded(service, 0)] if &*service.name == "two"),
+        matches!(&*notices, [Notice::TooManyEndpoints(service, 0)] if &*service.name == "two"),
         "{notices:?}"
     );
     planner.apply_services(Event::Delete(one.key()));
@@ -196,7 +196,7 @@ fn a_service_of_local_endpoints_is_crowded_by_those_alone() {
     assert_eq!(planned("other"), []);
     let notices = planned("me");
     assert!(
-        matches!(&*notices, [Notice::Crowded(_, used)] if *used == MAX * MAX),
+        matches!(&*notices, [Notice::TooManyEndpoints(_, used)] if *used == MAX * MAX),
         "{notices:?}"
     );
 }

@@ -26,7 +26,7 @@ fn agrees_with_the_evaluator(world: &World, dice: &mut Dice, flows: usize) {
 /// What several Services claim, with these.
 fn contested(planner: &ServicePlanner) -> Vec<Notice> {
     let mut notices = planner.notices();
-    notices.retain(|notice| matches!(notice, Notice::Contested(..)));
+    notices.retain(|notice| matches!(notice, Notice::Conflict(..)));
     notices
 }
 

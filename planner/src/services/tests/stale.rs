@@ -20,7 +20,7 @@ use super::fixture::{
 };
 use super::random::World;
 use crate::services::desired::{Endpoint, Frontend, Tracked};
-use crate::services::stale::{Flow, FlowEffect, Former, Judge, PROTOCOL};
+use crate::services::stale::{Flow, FlowEffect, Judge, PROTOCOL, PastFrontends};
 use crate::services::tests::evaluator::{self, Cluster, Verdict};
 use crate::services::{ServicePlanner, Step};
 use crate::tests::dice::Dice;
@@ -36,9 +36,9 @@ fn at(text: &str) -> Endpoint {
     }
 }
 
-fn judge(planner: &ServicePlanner, former: &Former) -> Judge {
+fn judge(planner: &ServicePlanner, past: &PastFrontends) -> Judge {
     let local = LOCAL.map(|ip| ip.parse().unwrap());
-    Judge::new(planner.desired(), Some(local), former.clone())
+    Judge::new(planner.desired(), Some(local), past.clone())
 }
 
 fn is_stale(judge: &Judge, destination: &str, answered_by: &str) -> bool {
@@ -71,10 +71,10 @@ fn balanced() -> Cluster {
     cluster(vec![dns(balancer(false))], vec![dns_slice(both(), 5353)])
 }
 
-/// Plans, and adds what it removes to `former`. What that does to flows.
-fn plan(planner: &mut ServicePlanner, former: &mut Former) -> FlowEffect {
+/// Plans, and adds what it removes to `past`. What that does to flows.
+fn plan(planner: &mut ServicePlanner, past: &mut PastFrontends) -> FlowEffect {
     match planner.plan() {
-        Step::Delta(delta) => former.note(&delta, planner.desired()),
+        Step::Delta(delta) => past.note(&delta, planner.desired()),
         Step::Unchanged => FlowEffect::None,
         step => panic!("{step:?}"),
     }
@@ -93,7 +93,7 @@ const FRONTENDS: [&str; 3] = ["10.96.0.1:53", "203.0.113.1:53", "192.0.2.1:30053
 fn a_flow_to_a_serving_endpoint_is_sound_for_a_planner_that_has_just_started() {
     let mut planner = planner(&balanced());
     planner.plan();
-    let judge = judge(&planner, &Former::default());
+    let judge = judge(&planner, &PastFrontends::default());
     for frontend in FRONTENDS {
         for endpoint in ["10.0.0.2:5353", "10.0.1.2:5353"] {
             assert!(!is_stale(&judge, frontend, endpoint), "{frontend}");
@@ -120,7 +120,7 @@ fn an_address_of_a_service_comes_before_a_node_port_there() {
     cluster.slices.push(of_other);
     let mut planner = planner(&cluster);
     planner.plan();
-    let judge = judge(&planner, &Former::default());
+    let judge = judge(&planner, &PastFrontends::default());
     assert!(!is_stale(&judge, "192.0.2.1:30053", "10.0.0.2:5353"));
     assert!(is_stale(&judge, "192.0.2.1:30053", "10.0.0.9:5353"));
 }
@@ -135,8 +135,8 @@ fn while_this_nodes_addresses_are_unknown_no_flow_is_stale_that_may_be_to_a_node
         protocol: PROTOCOL,
         port: 30053,
     });
-    let former = [(had, Some(at("10.0.0.7:5353")))].into_iter().collect();
-    let judge = Judge::new(planner.desired(), None::<[IpAddr; 0]>, former);
+    let past = [(had, Some(at("10.0.0.7:5353")))].into_iter().collect();
+    let judge = Judge::new(planner.desired(), None::<[IpAddr; 0]>, past);
     for (frontend, stale) in FRONTENDS.into_iter().zip([true, true, false]) {
         assert_eq!(is_stale(&judge, frontend, "10.0.0.7:5353"), stale);
         assert!(!is_stale(&judge, frontend, "10.0.0.2:5353"));
@@ -147,22 +147,22 @@ fn while_this_nodes_addresses_are_unknown_no_flow_is_stale_that_may_be_to_a_node
 fn a_change_of_anything_that_flows_are_judged_by_is_noted() {
     let mut planner = planner(&cluster(Vec::new(), Vec::new()));
     planner.plan();
-    let former = &mut Former::default();
+    let past = &mut PastFrontends::default();
     planner.apply_service_cidrs(Event::Apply(service_cidr()));
-    assert_eq!(plan(&mut planner, former), FlowEffect::Ends);
+    assert_eq!(plan(&mut planner, past), FlowEffect::Ends);
     let mut foreign = service(&["10.96.0.9"]);
     (foreign.name, foreign.not_ours) = ("foreign".to_owned(), true);
     planner.apply_services(Event::Apply(foreign));
-    assert_eq!(plan(&mut planner, former), FlowEffect::Ends);
+    assert_eq!(plan(&mut planner, past), FlowEffect::Ends);
     // Of TCP alone, but no node ports are at its address.
     planner.apply_services(Event::Apply(balancer(false)));
-    assert_eq!(plan(&mut planner, former), FlowEffect::Ends);
+    assert_eq!(plan(&mut planner, past), FlowEffect::Ends);
     planner.set_node(Some(&node("me", &["192.0.2.9"], &["10.0.0.0/24"], "z1")));
-    assert_eq!(plan(&mut planner, former), FlowEffect::Ends);
+    assert_eq!(plan(&mut planner, past), FlowEffect::Ends);
     let mut of_tcp = service(&["10.96.0.3"]);
     of_tcp.name = "tcp".to_owned();
     planner.apply_services(Event::Apply(of_tcp.clone()));
-    assert_eq!(plan(&mut planner, former), FlowEffect::Ends);
+    assert_eq!(plan(&mut planner, past), FlowEffect::Ends);
     // Its endpoints have come and gone, and it goes.
     let mut of_tcp_slice = slice("t", both());
     of_tcp_slice.service = "tcp".to_owned();
@@ -172,17 +172,17 @@ fn a_change_of_anything_that_flows_are_judged_by_is_noted() {
             ..of_tcp_slice.clone()
         };
         planner.apply_endpoint_slices(Event::Apply(slice));
-        assert_eq!(plan(&mut planner, former), FlowEffect::None);
+        assert_eq!(plan(&mut planner, past), FlowEffect::None);
     }
     planner.apply_services(Event::Delete(of_tcp.key()));
-    assert_eq!(plan(&mut planner, former), FlowEffect::None);
+    assert_eq!(plan(&mut planner, past), FlowEffect::None);
 }
 
 #[test]
 fn flows_of_others_are_never_stale() {
     let mut planner = planner(&balanced());
     planner.plan();
-    let judge = judge(&planner, &Former::default());
+    let judge = judge(&planner, &PastFrontends::default());
     for (destination, answered_by) in [
         // To the same ports elsewhere, translated by others or not.
         ("198.51.100.1:30053", "198.51.100.1:30053"),
@@ -205,7 +205,7 @@ fn with_all_node_port_addresses_only_flows_to_this_node_are_judged() {
     cluster.options.node_port_addresses.networks = everything.into();
     let mut planner = planner(&cluster);
     planner.plan();
-    let judge = judge(&planner, &Former::default());
+    let judge = judge(&planner, &PastFrontends::default());
     assert!(is_stale(&judge, "10.0.0.0:30053", "10.0.0.0:30053"));
     assert!(!is_stale(
         &judge,
@@ -214,7 +214,7 @@ fn with_all_node_port_addresses_only_flows_to_this_node_are_judged() {
     ));
     // The address of a load balancer that a machine has has no node ports.
     let local: [IpAddr; 1] = ["203.0.113.1".parse().unwrap()];
-    let judge = Judge::new(planner.desired(), Some(local), Former::default());
+    let judge = Judge::new(planner.desired(), Some(local), PastFrontends::default());
     assert!(!is_stale(&judge, "203.0.113.1:30053", "203.0.113.1:30053"));
 }
 
@@ -240,7 +240,7 @@ fn endpoints_that_end_or_are_only_published_keep_their_flows_and_others_do_not()
     local_only.internal_local = true;
     let mut planner = planner(&cluster(vec![local_only], slices));
     planner.plan();
-    let judge = judge(&planner, &Former::default());
+    let judge = judge(&planner, &PastFrontends::default());
     for frontend in FRONTENDS {
         for (endpoint, stale) in [
             ("10.0.0.2:5353", false),
@@ -257,14 +257,14 @@ fn endpoints_that_end_or_are_only_published_keep_their_flows_and_others_do_not()
 fn flows_are_stale_when_their_last_endpoint_is_gone_and_after_the_first_has_come() {
     let mut planner = planner(&balanced());
     planner.plan();
-    let mut former = Former::default();
+    let mut past = PastFrontends::default();
     planner.apply_endpoint_slices(Event::Apply(dns_slice(vec![], 5353)));
-    assert_eq!(plan(&mut planner, &mut former), FlowEffect::Ends);
-    let none = judge(&planner, &former);
+    assert_eq!(plan(&mut planner, &mut past), FlowEffect::Ends);
+    let none = judge(&planner, &past);
     // Nobody could begin a flow meanwhile.
     planner.apply_endpoint_slices(Event::Apply(dns_slice(both(), 5354)));
-    assert_eq!(plan(&mut planner, &mut former), FlowEffect::Spares);
-    let others = judge(&planner, &former);
+    assert_eq!(plan(&mut planner, &mut past), FlowEffect::Spares);
+    let others = judge(&planner, &past);
     for frontend in FRONTENDS {
         for judge in [&none, &others] {
             assert!(is_stale(judge, frontend, "10.0.0.2:5353"));
@@ -281,16 +281,16 @@ fn flows_of_a_deleted_service_are_stale_and_those_of_whoever_comes_after_it_are_
         ..balanced()
     });
     planner.plan();
-    let mut former = Former::default();
+    let mut past = PastFrontends::default();
     // The endpoints change, and the Service goes before anything is cleaned.
     planner.apply_endpoint_slices(Event::Apply(dns_slice(
         vec![endpoint("10.0.0.3", "me")],
         5353,
     )));
-    plan(&mut planner, &mut former);
+    plan(&mut planner, &mut past);
     planner.apply_services(Event::Delete(service(&[]).key()));
-    assert_eq!(plan(&mut planner, &mut former), FlowEffect::Ends);
-    let after = judge(&planner, &former);
+    assert_eq!(plan(&mut planner, &mut past), FlowEffect::Ends);
+    let after = judge(&planner, &past);
     for frontend in FRONTENDS {
         for endpoint in ["10.0.0.2:5353", "10.0.0.3:5353"] {
             assert!(is_stale(&after, frontend, endpoint), "{frontend}");
@@ -300,7 +300,7 @@ fn flows_of_a_deleted_service_are_stale_and_those_of_whoever_comes_after_it_are_
     // A host port that takes the number.
     assert!(!is_stale(&after, FRONTENDS[2], "10.0.0.7:53"));
     // An agent that did not see the Service knows that nobody else has the cluster IP.
-    let fresh = judge(&planner, &Former::default());
+    let fresh = judge(&planner, &PastFrontends::default());
     assert!(is_stale(&fresh, FRONTENDS[0], "10.0.0.2:5353"));
     assert!(!is_stale(&fresh, FRONTENDS[1], "10.0.0.2:5353"));
     assert!(!is_stale(&fresh, FRONTENDS[2], "10.0.0.2:5353"));
@@ -315,8 +315,8 @@ fn flows_of_a_service_that_was_deleted_while_nobody_planned_are_stale_by_the_ker
 
     let mut after = planner(&cluster(vec![], vec![]));
     after.plan();
-    let former = Former::of_earlier_run(&known, after.desired());
-    let gone = judge(&after, &former);
+    let past = PastFrontends::of_last_run(&known, after.desired());
+    let gone = judge(&after, &past);
     for frontend in FRONTENDS {
         for endpoint in ["10.0.0.2:5353", "10.0.1.2:5353"] {
             assert!(is_stale(&gone, frontend, endpoint), "{frontend}");
@@ -330,26 +330,26 @@ fn flows_of_a_service_that_was_deleted_while_nobody_planned_are_stale_by_the_ker
     // What is still there is judged by what serves now.
     let mut same = planner(&balanced());
     same.plan();
-    let none = Former::of_earlier_run(&known, same.desired());
-    assert_eq!(none, Former::default());
+    let none = PastFrontends::of_last_run(&known, same.desired());
+    assert_eq!(none, PastFrontends::default());
 }
 
 #[test]
 fn changes_that_make_no_flow_stale_are_none() {
     let mut planner = planner(&balanced());
     planner.plan();
-    let mut former = Former::default();
+    let mut past = PastFrontends::default();
     let mut edited = dns(balancer(true));
     edited.source_ranges = texts(&["198.51.100.0/24"]);
     planner.apply_services(Event::Apply(edited));
-    assert_eq!(plan(&mut planner, &mut former), FlowEffect::None);
+    assert_eq!(plan(&mut planner, &mut past), FlowEffect::None);
     let third = endpoint("10.0.0.3", "me");
     let more = both().into_iter().chain([third]).collect();
     planner.apply_endpoint_slices(Event::Apply(dns_slice(more, 5353)));
-    assert_eq!(plan(&mut planner, &mut former), FlowEffect::Spares);
-    assert_eq!(former, Former::default());
+    assert_eq!(plan(&mut planner, &mut past), FlowEffect::Spares);
+    assert_eq!(past, PastFrontends::default());
     planner.apply_endpoint_slices(Event::Apply(dns_slice(both(), 5353)));
-    assert_eq!(plan(&mut planner, &mut former), FlowEffect::Ends);
+    assert_eq!(plan(&mut planner, &mut past), FlowEffect::Ends);
 }
 
 proptest! {
@@ -362,7 +362,7 @@ proptest! {
         let mut dice = Dice(seed);
         let mut world = World::random(&mut dice);
         world.planner.plan();
-        let mut former = Former::default();
+        let mut past = PastFrontends::default();
         let mut sound = Vec::new();
         for _ in 0..steps {
             for _ in 0..40 {
@@ -379,14 +379,14 @@ proptest! {
             }
             world.change(&mut dice);
             let effect = match world.planner.plan() {
-                Step::Delta(delta) => former.note(&delta, world.planner.desired()),
+                Step::Delta(delta) => past.note(&delta, world.planner.desired()),
                 Step::Unchanged => FlowEffect::None,
                 _ => FlowEffect::Ends,
             };
             let desired = world.planner.desired();
             let is_sound = |(is_local, flow): &(bool, Flow)| {
                 let local = is_local.then_some(flow.destination.address);
-                !Judge::new(desired, Some(local), former.clone()).is_stale(flow)
+                !Judge::new(desired, Some(local), past.clone()).is_stale(flow)
             };
             match effect {
                 FlowEffect::Ends => sound.retain(is_sound),
@@ -405,18 +405,18 @@ proptest! {
         let mut dice = Dice(seed);
         let mut world = World::random(&mut dice);
         world.planner.plan();
-        let mut former = Former::default();
+        let mut past = PastFrontends::default();
         for _ in 0..steps {
             world.change(&mut dice);
             if let Step::Delta(delta) = world.planner.plan() {
-                former.note(&delta, world.planner.desired());
+                past.note(&delta, world.planner.desired());
             }
             for _ in 0..40 {
                 let flow = evaluator::Flow { protocol: PROTOCOL, ..world.flow(&mut dice) };
                 let local = flow.is_local.then_some(flow.destination);
                 let desired = world.planner.desired();
-                let judges = [Former::default(), former.clone()]
-                    .map(|former| Judge::new(desired, Some(local), former));
+                let judges = [PastFrontends::default(), past.clone()]
+                    .map(|past| Judge::new(desired, Some(local), past));
                 let destination = Endpoint { address: flow.destination, port: flow.port };
                 let is_stale = |judge: &Judge, answered_by| {
                     judge.is_stale(&Flow { protocol: PROTOCOL, destination, answered_by })

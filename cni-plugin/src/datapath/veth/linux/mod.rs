@@ -185,8 +185,8 @@ impl Kernel for LinuxKernel {
         forwarding::enable(Path::new(forwarding::NET), family)
     }
 
-    fn forget_judgement(&mut self, address: IpAddr) -> Result<(), Error> {
-        owned::forget_judgement(address)
+    fn forget_enforcement(&mut self, address: IpAddr) -> Result<(), Error> {
+        owned::forget_enforcement(address)
     }
 
     fn host_link(&mut self, name: &str) -> Result<Option<Link>, Error> {

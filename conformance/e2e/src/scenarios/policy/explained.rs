@@ -33,9 +33,9 @@ pub fn denied(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
             names.iter().all(|name| answer.contains(name)),
             "tweedctl why says {answer}"
         );
-        let told = both_ends(fixture, client, cast)?;
+        let answer = both_ends(fixture, client, cast)?;
         let by = format!("node {}: ingress of the destination is DENIED", cast.node);
-        ensure!(told.contains(&by), "tweedctl says {told}");
+        ensure!(answer.contains(&by), "tweedctl says {answer}");
         let expected = format!(
             "reason=\"policy-ingress\" from=\"e2e-policy/{}\" to=\"e2e-policy/server\"",
             client.name

@@ -1,5 +1,5 @@
-//! A container that sends as soon as it runs, before its pod has been judged: an agent
-//! that is stopped cannot judge it, and nothing of it gets through until it has.
+//! A container that sends as soon as it runs, before its pod has been enforced: an agent
+//! that is stopped cannot enforce the policies for it, and nothing of it gets through until it has.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -33,12 +33,12 @@ pub fn run(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     fixture.apply(DENIED)?;
     denied(fixture, cast).context("a pod whose egress is denied")?;
     let stopped = signal(fixture, cast, "STOP");
-    let result = stopped.and_then(|()| unjudged(fixture, cast));
+    let result = stopped.and_then(|()| not_enforced(fixture, cast));
     let continued = signal(fixture, cast, "CONT");
     result
         .and(continued)
         .context("a pod while the agent is stopped")?;
-    judged(fixture, cast).context("the same pod after the agent goes on")?;
+    enforced(fixture, cast).context("the same pod after the agent goes on")?;
     fixture.sh("delete networkpolicies --all")?;
     Ok(())
 }
@@ -62,18 +62,18 @@ fn denied(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     check_log(fixture, "denied")
 }
 
-/// No policy selects this pod: it would be open, if it had been judged. Only its first
+/// No policy selects this pod: it would be open, if it had been enforced. Only its first
 /// seconds are looked at: an agent that does not answer its probes is soon replaced by
-/// kubelet, and the new one judges the pod.
-fn unjudged(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
-    fixture.apply(&eager("unjudged", cast).to_string())?;
-    check_log(fixture, "unjudged")?;
+/// kubelet, and the new one enforces the policies for the pod.
+fn not_enforced(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
+    fixture.apply(&eager("not-enforced", cast).to_string())?;
+    check_log(fixture, "not-enforced")?;
     fixture.log("without an agent a new pod starts and is isolated");
     Ok(())
 }
 
-fn judged(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
-    let pod = Endpoint::pod(&fixture.wait_ready("unjudged", LIMIT)?)?;
+fn enforced(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
+    let pod = Endpoint::pod(&fixture.wait_ready("not-enforced", LIMIT)?)?;
     Path::web(&pod, &cast.server).becomes_open()
 }
 

@@ -12,7 +12,7 @@
 //! cluster_policy   ClusterNetworkPolicies, whose definition is installed late
 //! unsupported      a policy that cannot be carried out
 //! readyz           what the agents say of it on their nodes
-//! first_packet     a container that sends before its pod has been judged
+//! first_packet     a container that sends before its pod has been enforced
 //! forbidden        agents that may not read one kind of policies
 //! installation     agents with the log of dropped packets, and without policy
 //! ```

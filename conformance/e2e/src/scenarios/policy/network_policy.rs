@@ -123,7 +123,7 @@ fn from_friends(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     Ok(())
 }
 
-/// All pods of a namespace are judged anew when its labels change.
+/// All pods of a namespace are enforced anew when its labels change.
 fn relabelled(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     let paths = [
         Path::web(&cast.friend, &cast.server),

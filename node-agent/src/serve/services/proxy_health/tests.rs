@@ -7,7 +7,7 @@ use tweed_core::object::{Event, service::Service as ServiceObject};
 use tweed_core::problem::Problem;
 use tweed_planner::services::WithoutLocal;
 
-use super::super::sync::Heard;
+use super::super::sync::CountedEvent;
 use super::*;
 use crate::serve::connections::serve;
 use crate::serve::testing::{block_on, get};
@@ -105,7 +105,7 @@ fn an_api_server_that_lists_only_a_part_is_not_the_kernel_being_late() {
         let change = Event::Apply(ServiceObject::default());
         server
             .sync
-            .heard::<ServiceObject>(Heard::of(&change), true, long_ago);
+            .count_event::<ServiceObject>(CountedEvent::of(&change), true, long_ago);
         server.sync.held();
         assert_eq!(server.statuses().await, (200, 200));
         let metrics = get(server.metrics, "/metrics").await;
@@ -114,7 +114,7 @@ fn an_api_server_that_lists_only_a_part_is_not_the_kernel_being_late() {
         // What is planned is to be written in time.
         server
             .sync
-            .heard::<ServiceObject>(Heard::of(&change), true, long_ago);
+            .count_event::<ServiceObject>(CountedEvent::of(&change), true, long_ago);
         server.sync.planned();
         assert_eq!(server.statuses().await, (503, 503));
     });
@@ -128,7 +128,7 @@ fn a_change_that_is_not_written_for_a_minute_makes_both_fail() {
         let change = Event::Apply(ServiceObject::default());
         server
             .sync
-            .heard::<ServiceObject>(Heard::of(&change), true, long_ago);
+            .count_event::<ServiceObject>(CountedEvent::of(&change), true, long_ago);
         assert_eq!(server.statuses().await, (503, 503));
         server.write();
         assert_eq!(server.statuses().await, (200, 200));

@@ -16,7 +16,8 @@ impl Agent {
     }
 
     fn hear<T: CountedObject>(&self, event: &Event<T>, changed: bool) {
-        self.sync.heard::<T>(Heard::of(event), changed, self.now);
+        self.sync
+            .count_event::<T>(CountedEvent::of(event), changed, self.now);
     }
 
     fn write(&self) {

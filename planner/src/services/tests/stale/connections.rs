@@ -23,9 +23,9 @@ fn both_protocols() -> Cluster {
     cluster(vec![service], vec![])
 }
 
-fn judge(planner: &ServicePlanner, former: &Former) -> Judge {
+fn judge(planner: &ServicePlanner, past: &PastFrontends) -> Judge {
     let local = ["192.0.2.1", "2001:db8::1"].map(|ip| ip.parse().unwrap());
-    Judge::new(planner.desired(), Some(local), former.clone())
+    Judge::new(planner.desired(), Some(local), past.clone())
 }
 
 /// Whether unanswered flows to all frontends are stale that were not translated, or none is.
@@ -59,13 +59,13 @@ fn what_was_sent_to_a_frontend_before_it_came_is_stale_until_somebody_answers() 
     let mut first = planner(&both_protocols());
     let mut planner = planner(&cluster(vec![], vec![]));
     planner.plan();
-    let mut former = Former::default();
-    assert!(!are_stale(&judge(&planner, &former)));
+    let mut past = PastFrontends::default();
+    assert!(!are_stale(&judge(&planner, &past)));
     for service in both_protocols().services {
         planner.apply_services(Event::Apply(service));
     }
-    assert_eq!(plan(&mut planner, &mut former), FlowEffect::Ends);
-    let came = judge(&planner, &former);
+    assert_eq!(plan(&mut planner, &mut past), FlowEffect::Ends);
+    let came = judge(&planner, &past);
     assert!(are_stale(&came));
     for protocol in PROTOCOLS {
         assert_eq!(
@@ -74,13 +74,13 @@ fn what_was_sent_to_a_frontend_before_it_came_is_stale_until_somebody_answers() 
         );
     }
     // Once it is cleaned up nothing has to be looked for.
-    let later = judge(&planner, &Former::default());
+    let later = judge(&planner, &PastFrontends::default());
     assert!(!are_stale(&later) && !later.concerns(6, Family::V4));
     // One of which the agent hears when it starts may have come just before.
     assert_eq!(first.plan(), Step::Full);
-    let mut former = Former::default();
-    former.note_first(first.desired());
-    assert!(are_stale(&judge(&first, &former)));
+    let mut past = PastFrontends::default();
+    past.note_first(first.desired());
+    assert!(are_stale(&judge(&first, &past)));
 }
 
 /// As when the Node gets another address.
@@ -89,10 +89,10 @@ fn what_was_sent_to_an_address_before_it_had_node_ports_is_stale() {
     let mut planner = planner(&both_protocols());
     planner.plan();
     planner.set_node(Some(&node("me", &["192.0.2.9"], &["10.0.0.0/24"], "z1")));
-    let mut former = Former::default();
-    assert_eq!(plan(&mut planner, &mut former), FlowEffect::Ends);
+    let mut past = PastFrontends::default();
+    assert_eq!(plan(&mut planner, &mut past), FlowEffect::Ends);
     let local = ["192.0.2.9".parse().unwrap()];
-    let judge = Judge::new(planner.desired(), Some(local), former);
+    let judge = Judge::new(planner.desired(), Some(local), past);
     for protocol in PROTOCOLS {
         assert!(judge.is_stale(&flow(protocol, "192.0.2.9:30080", "192.0.2.9:30080")));
         assert!(!judge.is_stale(&flow(protocol, "10.96.0.1:80", "10.96.0.1:80")));

@@ -7,16 +7,19 @@ use super::*;
 fn flows_of_the_last_service_that_is_deleted_are_looked_for() {
     let mut planner = planner(&balanced());
     planner.plan();
-    let mut former = Former::default();
-    let concerned = |planner: &ServicePlanner, former: &Former| {
-        let judge = judge(planner, former);
+    let mut past = PastFrontends::default();
+    let concerned = |planner: &ServicePlanner, past: &PastFrontends| {
+        let judge = judge(planner, past);
         [Family::V4, Family::V6].map(|family| judge.concerns(PROTOCOL, family))
     };
-    assert_eq!(concerned(&planner, &former), [true, false]);
+    assert_eq!(concerned(&planner, &past), [true, false]);
     planner.apply_services(Event::Delete(service(&[]).key()));
-    plan(&mut planner, &mut former);
-    assert_eq!(concerned(&planner, &former), [true, false]);
-    assert_eq!(concerned(&planner, &Former::default()), [false, false]);
+    plan(&mut planner, &mut past);
+    assert_eq!(concerned(&planner, &past), [true, false]);
+    assert_eq!(
+        concerned(&planner, &PastFrontends::default()),
+        [false, false]
+    );
 }
 
 /// Its frontends lead to the group of this node's endpoints, and the other one is empty.
@@ -29,8 +32,8 @@ fn flows_of_a_service_of_local_endpoints_are_stale_by_the_kernels_elements_too()
     let known = written(before.desired()).frontends_of(PROTOCOL);
     let mut after = planner(&cluster(vec![], vec![]));
     after.plan();
-    let former = Former::of_earlier_run(&known, after.desired());
-    let gone = judge(&after, &former);
+    let past = PastFrontends::of_last_run(&known, after.desired());
+    let gone = judge(&after, &past);
     assert!(is_stale(&gone, FRONTENDS[0], "10.0.0.2:5353"));
     // It had none of another node.
     assert!(!is_stale(&gone, FRONTENDS[0], "10.0.1.2:5353"));

@@ -1,13 +1,13 @@
-//! Waiting until the agent has judged a new pod by the network policies.
+//! Waiting until the agent has enforced the network policies for a new pod.
 //!
-//! While policies are in force a pod that is not judged is isolated. So an ADD tells
+//! While policies are in force a pod that is not enforced is isolated. So an ADD tells
 //! the agent of its pod as soon as the record is written, makes the links meanwhile,
 //! and then waits for the answer, so that the container starts with its network open as
 //! far as the policies allow. The wait is bounded, and no ADD fails over it: a pod that
-//! is judged later is isolated until then. Its address may have been another pod's, which the
-//! agent judged and has not forgotten since, because it does not run or knows too little: so
-//! the plugin itself takes the judgement away where the agent does not say that it is the new
-//! pod's.
+//! is enforced later is isolated until then. Its address may have been another pod's, for which
+//! the agent still lists it as enforced, because it does not run or knows too little: so the
+//! plugin itself takes the address off that list where the agent does not say that the new pod
+//! is enforced.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -22,13 +22,13 @@ use tweed_core::text::one_line;
 use crate::config::Settings;
 use crate::datapath::Datapath;
 
-/// Time beyond `policyWait` for the agent's last word, which says why it took so long.
+/// Time beyond `policyWait` for the agent's answer, which says why it took so long.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// How a new pod comes to be judged.
+/// How the policies come to be enforced for a new pod.
 #[derive(Debug)]
-pub enum Judgement {
-    /// No policy is in force, so there is nothing to judge.
+pub enum Enforcement {
+    /// No policy is in force, so there is nothing to enforce.
     NotInForce,
     /// Later: the config says not to wait, or the agent is not there.
     Later,
@@ -41,8 +41,8 @@ pub enum Judgement {
     },
 }
 
-impl Judgement {
-    /// Asks the agent for the pod's addresses to be judged, and does not wait. The pod's
+impl Enforcement {
+    /// Asks the agent to enforce the policies for the pod, and does not wait. The pod's
     /// record must have been written.
     pub fn begin(
         settings: &Settings,
@@ -84,9 +84,9 @@ impl Judgement {
         }
     }
 
-    /// Waits for the answer of an agent that was asked. Whether the pod is not judged: one log
+    /// Waits for the answer of an agent that was asked. Whether the pod is not enforced: one log
     /// line says so.
-    pub fn misses(self, request: &Request<'_>, attachment: &Attachment) -> bool {
+    pub fn comes_late(self, request: &Request<'_>, attachment: &Attachment) -> bool {
         let Self::Asked {
             connection,
             deadline,
@@ -105,9 +105,9 @@ impl Judgement {
     }
 }
 
-/// Takes from addresses the judgement of whoever had them before, and ends that one's flows. If
-/// the agent judges the new pod at the same moment, that is taken away too, and the agent puts it
-/// back once the kernel has told it: an isolation too much, and never one too little.
+/// Lists addresses as not enforced, whoever had them before, and ends that one's flows. If the
+/// agent enforces the new pod at the same moment, that is undone too, and the agent puts it back
+/// once the kernel notifies it. If in doubt the pod stays isolated.
 pub fn forget_earlier(
     datapath: &mut impl Datapath,
     request: &Request<'_>,
@@ -115,10 +115,10 @@ pub fn forget_earlier(
     addresses: &[IpAddr],
 ) {
     for address in addresses {
-        if let Err(error) = datapath.forget_judgement(*address) {
+        if let Err(error) = datapath.forget_enforcement(*address) {
             request.log(format_args!(
                 "warning: {attachment} may do what the pod could that had its address before, \
-                 until the agent has judged it: {}",
+                 until the agent has enforced the network policies for it: {}",
                 one_line(&error.to_string())
             ));
         }
@@ -127,8 +127,8 @@ pub fn forget_earlier(
 
 fn stays_isolated(request: &Request<'_>, attachment: &Attachment, why: &impl ToString) {
     request.log(format_args!(
-        "warning: {attachment} is isolated until the agent has judged it by the network \
-         policies: {}",
+        "warning: {attachment} is isolated until the agent has enforced the network policies \
+         for it: {}",
         one_line(&why.to_string())
     ));
 }

@@ -21,7 +21,7 @@ use tweed_core::agent_socket::path::with_short_path;
 
 use crate::lab::{Answer, Lab, Picture, Site, assert_same, ip};
 
-const ISOLATED: &str = "is isolated until the agent has judged it";
+const ISOLATED: &str = "is isolated until the agent has enforced the network policies for it";
 /// For a wait that something else is to end, in milliseconds: the maximum.
 pub const LONG: u64 = 60_000;
 /// For a wait that is to end, in milliseconds.
@@ -391,11 +391,11 @@ pub fn nft(command: &str) -> bool {
     output.status.success()
 }
 
-/// Whether the node's table says of all addresses of a result that they are judged, or of
+/// Whether the node's table says of all addresses of a result that they are enforced, or of
 /// none.
-fn are_judged(result: &Value) -> bool {
+fn are_enforced(result: &Value) -> bool {
     let ips = result["ips"].as_array().unwrap().iter();
-    let judged: Vec<bool> = ips
+    let enforced: Vec<bool> = ips
         .map(|ip| {
             let (address, _) = ip["address"].as_str().unwrap().split_once('/').unwrap();
             let family = if address.contains(':') { 6 } else { 4 };
@@ -404,14 +404,17 @@ fn are_judged(result: &Value) -> bool {
             ))
         })
         .collect();
-    assert!(judged.iter().all(|one| *one == judged[0]), "{judged:?}");
-    judged[0]
+    assert!(
+        enforced.iter().all(|one| *one == enforced[0]),
+        "{enforced:?}"
+    );
+    enforced[0]
 }
 
-/// The agent has judged the pod before, which had the same addresses.
+/// The agent has enforced the pod before, which had the same addresses.
 #[test]
 fn what_the_pod_before_could_do_a_pod_can_only_if_the_agent_says_so_in_time() {
-    for (wait, answer, judged) in [
+    for (wait, answer, enforced) in [
         (LONG, Some("{\"version\":1,\"judged\":{}}\n"), true),
         (
             LONG,
@@ -446,7 +449,7 @@ fn what_the_pod_before_could_do_a_pod_can_only_if_the_agent_says_so_in_time() {
             })
         });
         let result = lab.call(LinuxKernel::default(), "ADD", None).ok();
-        assert_eq!(are_judged(&result), judged, "{wait} {answer:?}");
+        assert_eq!(are_enforced(&result), enforced, "{wait} {answer:?}");
         if let Some(agent) = agent {
             agent.join().unwrap();
         }

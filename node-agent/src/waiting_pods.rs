@@ -1,14 +1,14 @@
-//! Pods whose addresses are to be judged by the policies: what the socket's clients
+//! Pods whose addresses wait for the policies to be enforced: what the socket's clients
 //! wait for, and what the kernel thread has found out about it.
 //!
-//! [`Judgements::ask`] adds a pod. The kernel thread takes up the new pods
-//! ([`Judgements::take_up_new`]) as soon as it can, reads their records, plans, and
-//! answers with [`Judgements::settle`]. Where that is not possible, and for pods that
+//! [`WaitingPods::ask`] adds a pod. The kernel thread takes up the new pods
+//! ([`WaitingPods::take_up_new`]) as soon as it can, reads their records, plans, and
+//! answers with [`WaitingPods::answer`]. Where that is not possible, and for pods that
 //! were pending, the next reconcile does the same: it begins with
-//! [`Judgements::take_up`], and one reconcile answers many.
+//! [`WaitingPods::take_up`], and one reconcile answers many.
 //!
 //! What always holds: a pod is only answered for after its record was read later than
-//! it was added here. Its address may have been that of another pod, which was judged
+//! it was added here. Its address may have been that of another pod, which was enforced
 //! too.
 
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ use crate::enforce::Verdict;
 
 /// The pods that wait.
 #[derive(Debug, Default)]
-pub struct Judgements(Mutex<Vec<Waiting>>);
+pub struct WaitingPods(Mutex<Vec<Waiting>>);
 
 #[derive(Debug)]
 struct Waiting {
@@ -33,10 +33,10 @@ struct Waiting {
     verdict: watch::Sender<Verdict>,
 }
 
-impl Judgements {
+impl WaitingPods {
     /// Adds a pod. Whoever drops the receiver no longer waits.
     pub fn ask(&self, judge: Judge) -> watch::Receiver<Verdict> {
-        let not_yet = Verdict::Pending("the agent has not come to it".to_owned());
+        let not_yet = Verdict::Pending("the agent has not handled it yet".to_owned());
         let (verdict, receiver) = watch::channel(not_yet);
         self.waiting().push(Waiting {
             judge,
@@ -85,7 +85,7 @@ impl Judgements {
 
     /// Ends a reconcile: tells `verdict` of each pod that it has taken up to whoever
     /// waits for it. Those that are still pending stay for the next reconcile.
-    pub fn settle(&self, verdict: impl Fn(&Judge) -> Verdict) {
+    pub fn answer(&self, verdict: impl Fn(&Judge) -> Verdict) {
         self.waiting().retain(|waiting| {
             if waiting.verdict.is_closed() {
                 return false;
@@ -132,73 +132,76 @@ mod tests {
 
     #[test]
     fn one_reconcile_answers_all_that_it_has_seen() {
-        let judgements = Judgements::default();
-        assert!(!judgements.has_new());
+        let waiting_pods = WaitingPods::default();
+        assert!(!waiting_pods.has_new());
         let pods: Vec<_> = (1..=110)
-            .map(|n| judgements.ask(judge(&format!("10.244.1.{n}"))))
+            .map(|n| waiting_pods.ask(judge(&format!("10.244.1.{n}"))))
             .collect();
-        assert!(judgements.has_new());
-        judgements.take_up();
-        assert!(!judgements.has_new());
-        judgements.settle(|_| Verdict::Judged);
-        assert!(pods.iter().all(|pod| of(pod) == Verdict::Judged));
-        assert!(judgements.waiting().is_empty());
+        assert!(waiting_pods.has_new());
+        waiting_pods.take_up();
+        assert!(!waiting_pods.has_new());
+        waiting_pods.answer(|_| Verdict::Enforced);
+        assert!(pods.iter().all(|pod| of(pod) == Verdict::Enforced));
+        assert!(waiting_pods.waiting().is_empty());
     }
 
     #[test]
     fn a_pod_that_came_after_the_store_was_read_waits_for_the_next_reconcile() {
-        let judgements = Judgements::default();
-        judgements.take_up();
-        let late = judgements.ask(judge("10.244.1.1"));
-        judgements.settle(|_| Verdict::Judged);
+        let waiting_pods = WaitingPods::default();
+        waiting_pods.take_up();
+        let late = waiting_pods.ask(judge("10.244.1.1"));
+        waiting_pods.answer(|_| Verdict::Enforced);
         assert!(matches!(of(&late), Verdict::Pending(_)));
-        assert!(judgements.has_new(), "the thread must not sleep over it");
-        judgements.take_up();
-        judgements.settle(|_| Verdict::Judged);
-        assert_eq!(of(&late), Verdict::Judged);
+        assert!(waiting_pods.has_new(), "the thread must not sleep over it");
+        waiting_pods.take_up();
+        waiting_pods.answer(|_| Verdict::Enforced);
+        assert_eq!(of(&late), Verdict::Enforced);
     }
 
     #[test]
     fn a_pod_that_is_not_known_is_answered_for_as_soon_as_it_is() {
-        let judgements = Judgements::default();
-        let pod = judgements.ask(judge("10.244.1.1"));
-        judgements.take_up();
-        judgements.settle(|_| pending("no such Pod"));
+        let waiting_pods = WaitingPods::default();
+        let pod = waiting_pods.ask(judge("10.244.1.1"));
+        waiting_pods.take_up();
+        waiting_pods.answer(|_| pending("no such Pod"));
         assert_eq!(of(&pod), pending("no such Pod"));
-        assert!(!judgements.has_new(), "it is the Pod that wakes the thread");
-        judgements.take_up();
-        judgements.settle(|judge| match judge.addresses.as_slice() {
-            [address] if address.to_string() == "10.244.1.1" => Verdict::Judged,
+        assert!(
+            !waiting_pods.has_new(),
+            "it is the Pod that wakes the thread"
+        );
+        waiting_pods.take_up();
+        waiting_pods.answer(|judge| match judge.addresses.as_slice() {
+            [address] if address.to_string() == "10.244.1.1" => Verdict::Enforced,
             _ => Verdict::NotInForce,
         });
-        assert_eq!(of(&pod), Verdict::Judged);
+        assert_eq!(of(&pod), Verdict::Enforced);
     }
 
     #[test]
     fn new_pods_are_taken_up_once() {
-        let judgements = Judgements::default();
-        assert!(!judgements.has_any());
-        let first = judgements.ask(judge("10.244.1.1"));
-        assert_eq!(judgements.take_up_new(), [judge("10.244.1.1")]);
-        let second = judgements.ask(judge("10.244.1.2"));
-        assert!(judgements.has_new() && judgements.has_any());
-        judgements.settle(|_| pending("no such Pod"));
+        let waiting_pods = WaitingPods::default();
+        assert!(!waiting_pods.has_any());
+        let first = waiting_pods.ask(judge("10.244.1.1"));
+        assert_eq!(waiting_pods.take_up_new(), [judge("10.244.1.1")]);
+        let second = waiting_pods.ask(judge("10.244.1.2"));
+        assert!(waiting_pods.has_new() && waiting_pods.has_any());
+        waiting_pods.answer(|_| pending("no such Pod"));
         assert_eq!(of(&first), pending("no such Pod"));
         assert_ne!(of(&second), pending("no such Pod"));
-        assert_eq!(judgements.take_up_new(), [judge("10.244.1.2")]);
-        judgements.settle(|_| Verdict::Judged);
+        assert_eq!(waiting_pods.take_up_new(), [judge("10.244.1.2")]);
+        waiting_pods.answer(|_| Verdict::Enforced);
         assert_eq!(
             [of(&first), of(&second)],
-            [Verdict::Judged, Verdict::Judged]
+            [Verdict::Enforced, Verdict::Enforced]
         );
-        assert!(!judgements.has_any());
+        assert!(!waiting_pods.has_any());
     }
 
     #[test]
     fn who_no_longer_waits_is_forgotten() {
-        let judgements = Judgements::default();
-        drop(judgements.ask(judge("10.244.1.1")));
-        judgements.settle(|_| Verdict::Judged);
-        assert!(judgements.waiting().is_empty());
+        let waiting_pods = WaitingPods::default();
+        drop(waiting_pods.ask(judge("10.244.1.1")));
+        waiting_pods.answer(|_| Verdict::Enforced);
+        assert!(waiting_pods.waiting().is_empty());
     }
 }

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 /// bookmarks included, or a look at the file. A source that says nothing new is
 /// thereby told from one that says nothing. Clones share the time.
 #[derive(Debug, Clone)]
-pub struct LastWord(Arc<Mutex<Instant>>);
+pub struct LastContact(Arc<Mutex<Instant>>);
 
-impl Default for LastWord {
+impl Default for LastContact {
     /// A source that is new: it counts as heard of now.
     fn default() -> Self {
         Self(Arc::new(Mutex::new(Instant::now())))
     }
 }
 
-impl LastWord {
+impl LastContact {
     /// Time since then.
     pub fn age(&self) -> Duration {
         // A time is whole whoever panicked.
