@@ -141,36 +141,32 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::serve::exposition::Format;
+    use crate::serve::exposition;
 
     #[test]
     fn a_restart_is_another_time_under_the_usual_name() {
         let started = UNIX_EPOCH + Duration::from_millis(1_790_000_000_500);
-        let text = Format::Prometheus.text(&[registry(started)]).unwrap();
+        let text = exposition::text(&[registry(started)]).unwrap();
         let series = "process_start_time_seconds 1790000000.5";
         assert!(text.lines().any(|line| line == series), "{text}");
     }
 
     #[test]
-    fn what_the_process_uses_is_told_in_both_formats() {
+    fn what_the_process_uses_is_told() {
         let _file = fs::File::open("/proc/self/stat").unwrap();
-        for format in [Format::Prometheus, Format::OpenMetrics] {
-            let text = format.text(&[registry(UNIX_EPOCH)]).unwrap();
-            let value = |name: &str| -> f64 {
-                let mut lines = text.lines();
-                let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-                value
-                    .unwrap_or_else(|| panic!("no {name} in {text}"))
-                    .parse()
-                    .unwrap()
-            };
-            assert!(value("process_cpu_seconds_total") >= 0.0);
-            let resident = value("process_resident_memory_bytes");
-            assert!(resident > 100_000.0, "{text}");
-            assert!(value("process_virtual_memory_bytes") >= resident, "{text}");
-            let open = value("process_open_fds");
-            assert!(open >= 4.0 && open <= value("process_max_fds"), "{text}");
-        }
+        let text = exposition::text(&[registry(UNIX_EPOCH)]).unwrap();
+        let value = |name: &str| -> f64 {
+            let mut lines = text.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            let value = value.unwrap_or_else(|| panic!("no {name} in {text}"));
+            value.parse().unwrap()
+        };
+        assert!(value("process_cpu_seconds_total") >= 0.0);
+        let resident = value("process_resident_memory_bytes");
+        assert!(resident > 100_000.0, "{text}");
+        assert!(value("process_virtual_memory_bytes") >= resident, "{text}");
+        let open = value("process_open_fds");
+        assert!(open >= 4.0 && open <= value("process_max_fds"), "{text}");
     }
 
     #[test]

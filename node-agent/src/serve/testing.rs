@@ -13,13 +13,8 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// The whole answer to a request.
 pub async fn get(addr: SocketAddr, path: &str) -> String {
-    get_with(addr, path, "").await
-}
-
-/// The same with further headers.
-pub async fn get_with(addr: SocketAddr, path: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(addr).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use std::{fmt::Write as _, io, net::SocketAddr, sync::Arc};
 
 use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing::get};
 use prometheus_client::registry::Registry;
@@ -15,7 +15,7 @@ use tweed_core::problem::{Effect, Problem, ProblemKind};
 use super::connections::{Limits, Service, limits};
 use super::listener::{RETRY, listen};
 use super::status::{Reporter, StatusBoard};
-use super::{exposition::Format, metrics::Metrics};
+use super::{exposition, metrics::Metrics};
 use super::{review, review::Reviewer, tls::Identity};
 
 /// What the server reads.
@@ -167,21 +167,18 @@ impl Sources {
     /// One cannot be encoded.
     pub fn metrics_text(&self) -> Result<String, std::fmt::Error> {
         self.metrics.set_status(&self.board.status(Instant::now()));
-        Format::Prometheus.text(&self.registries)
+        exposition::text(&self.registries)
     }
 }
 
-async fn metrics(State(sources): State<Arc<Sources>>, headers: HeaderMap) -> Response {
-    let status = sources.board.status(Instant::now());
-    sources.metrics.set_status(&status);
-    let format = Format::asked_for(&headers);
-    exposition(format, &sources.registries)
+async fn metrics(State(sources): State<Arc<Sources>>) -> Response {
+    answer(sources.metrics_text())
 }
 
-/// All metrics of the registries.
-pub(super) fn exposition(format: Format, registries: &[Registry]) -> Response {
-    match format.text(registries) {
-        Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
+/// All metrics, as they were encoded.
+pub(super) fn answer(text: Result<String, std::fmt::Error>) -> Response {
+    match text {
+        Ok(text) => ([(header::CONTENT_TYPE, exposition::CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

@@ -4,7 +4,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use super::*;
 use crate::serve::connections::{LIMITS, serve};
 use crate::serve::metrics::RangeUse;
-use crate::serve::testing::{block_on, get, get_with};
+use crate::serve::testing::{block_on, get};
 
 struct Server {
     metrics_addr: SocketAddr,
@@ -281,18 +281,6 @@ fn metrics_show_what_was_counted() {
         let mended = get(server.metrics_addr, "/metrics").await;
         assert!(mended.contains("\ntweed_ready 1\n"), "{mended}");
         assert!(!mended.contains("no-pod-cidr"), "{mended}");
-    });
-}
-
-#[test]
-fn metrics_are_openmetrics_for_who_asks_for_it() {
-    with_server(|server| async move {
-        let accept = "Accept: application/openmetrics-text;version=1.0.0\r\n";
-        let answer = get_with(server.metrics_addr, "/metrics", accept).await;
-        let content_type =
-            "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
-        assert!(answer.contains(content_type), "{answer}");
-        assert!(answer.ends_with("# EOF\n"), "{answer}");
     });
 }
 

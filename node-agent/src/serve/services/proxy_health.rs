@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing::get};
 use prometheus_client::registry::Registry;
@@ -24,8 +24,8 @@ use tweed_watch::client::timestamp;
 
 use super::sync::ServiceSync;
 use crate::serve::connections::{Service, limits};
-use crate::serve::exposition::Format;
-use crate::serve::http::{Addresses, exposition, reporter};
+use crate::serve::exposition;
+use crate::serve::http::{Addresses, answer, reporter};
 use crate::serve::listener::{RETRY, listen};
 use crate::serve::status::StatusBoard;
 
@@ -222,8 +222,8 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     }
 }
 
-async fn metrics(State(registries): State<Arc<[Registry; 1]>>, headers: HeaderMap) -> Response {
-    exposition(Format::asked_for(&headers), &*registries)
+async fn metrics(State(registries): State<Arc<[Registry; 1]>>) -> Response {
+    answer(exposition::text(&*registries))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::serve::exposition::Format;
+use crate::serve::exposition;
 
 /// An agent that has started at some time.
 struct Agent {
@@ -31,7 +31,7 @@ impl Agent {
 
     /// The value of a series.
     fn value(&self, series: &str) -> f64 {
-        let text = Format::Prometheus.text(&[self.sync.registry()]).unwrap();
+        let text = exposition::text(&[self.sync.registry()]).unwrap();
         let value = text.lines().find_map(|line| line.strip_prefix(series));
         let value = value.unwrap_or_else(|| panic!("no {series} in:\n{text}"));
         value.trim().parse().unwrap()
