@@ -10,8 +10,6 @@ pub const DATA: u16 = 2;
 pub const FLAGS: u16 = 3;
 /// `NFTA_SET_ELEM_TIMEOUT`: milliseconds.
 pub const TIMEOUT: u16 = 4;
-/// `NFTA_SET_ELEM_EXPIRATION`: milliseconds that remain.
-pub const EXPIRATION: u16 = 5;
 /// `NFTA_SET_ELEM_KEY_END`.
 pub const KEY_END: u16 = 10;
 /// `NFTA_DATA_VALUE`.
