@@ -121,9 +121,8 @@ impl Plugins {
         };
         let warning = match &plugin {
             Plugin::Usable(_) if path.ends_with("portmap") => {
-                let says = timeout(self.limit, run(path, None)).await;
-                let says = says.ok().and_then(Result::ok).unwrap_or_default();
-                problems::vulnerable(path, &String::from_utf8_lossy(&says))
+                let text = run(path, None, self.limit).await.unwrap_or_default();
+                problems::vulnerable(path, &String::from_utf8_lossy(&text))
             }
             _ => None,
         };
@@ -150,26 +149,29 @@ fn absent(path: &Path) -> Plugin {
 
 /// Asks the plugin at `path`, which is this file.
 async fn question(path: &Path, file: Stamp, limit: Duration) -> Plugin {
-    let error = match timeout(limit, run_version(path)).await {
-        Ok(Ok(versions)) => return Plugin::Usable(versions),
-        Ok(Err(error)) => error,
-        Err(_) => AskError::Late(limit),
+    let error = match run(path, Some("VERSION"), limit).await {
+        Ok(reply) => match versions(&reply) {
+            Ok(versions) => return Plugin::Usable(versions),
+            Err(why) => {
+                let problem = problems::broken(path, &why);
+                let may_pass = false;
+                return Plugin::Unusable { problem, may_pass };
+            }
+        },
+        Err(error) => error,
     };
-    let may_pass = error.may_pass();
-    let why = error.to_string();
-    let problem = match error {
-        AskError::Run(error) if error.kind() == NotFound => {
-            cni_plugins::loader_is_missing(path, problems::without(path))
-        }
-        AskError::Run(error) if error.kind() == PermissionDenied && file.no_exec => {
-            problems::no_exec(path)
-        }
+    let why = match error.raw_os_error() {
+        Some(_) => format!("cannot run it: {error}"),
+        None => error.to_string(),
+    };
+    // The machine lacked something, such as memory or processes: the plugin may be a good one.
+    let is_refused = [NotFound, PermissionDenied].contains(&error.kind());
+    let may_pass = !is_refused && error.raw_os_error() != Some(ENOEXEC);
+    let problem = match error.kind() {
+        NotFound => cni_plugins::loader_is_missing(path, problems::without(path)),
+        PermissionDenied if file.no_exec => problems::no_exec(path),
         // The runtime may run it.
-        AskError::Run(error)
-            if error.kind() == PermissionDenied && file.mode & ANY_EXECUTE != 0 =>
-        {
-            problems::unusable(path, &why)
-        }
+        PermissionDenied if file.mode & ANY_EXECUTE != 0 => problems::unusable(path, &why),
         _ if may_pass => problems::unusable(path, &why),
         _ => problems::broken(path, &why),
     };
@@ -204,33 +206,6 @@ fn stamp(path: &Path) -> io::Result<Option<Stamp>> {
     }))
 }
 
-#[derive(Debug, thiserror::Error)]
-enum AskError {
-    #[error("cannot run it: {0}")]
-    Run(#[from] io::Error),
-    #[error("its answer is not that of a CNI plugin: {0}")]
-    Answer(#[from] serde_json::Error),
-    #[error("it knows no CNI version that tweed does (0.3.1 to 1.1.0)")]
-    NoVersion,
-    #[error("it was killed")]
-    Killed,
-    #[error("no answer within {0:?}")]
-    Late(Duration),
-}
-
-impl AskError {
-    /// Whether the machine lacked something, such as memory or processes, and the plugin may
-    /// be a good one.
-    fn may_pass(&self) -> bool {
-        match self {
-            Self::Answer(_) | Self::NoVersion => false,
-            Self::Killed | Self::Late(_) => true,
-            Self::Run(error) if error.raw_os_error() == Some(ENOEXEC) => false,
-            Self::Run(error) => ![NotFound, PermissionDenied].contains(&error.kind()),
-        }
-    }
-}
-
 /// CNI specification 1.1, "VERSION: probe plugin version support".
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -238,19 +213,27 @@ struct VersionReply {
     supported_versions: Vec<String>,
 }
 
-async fn run_version(path: &Path) -> Result<BTreeSet<CniVersion>, AskError> {
-    let reply: VersionReply = serde_json::from_slice(&run(path, Some("VERSION")).await?)?;
+fn versions(reply: &[u8]) -> Result<BTreeSet<CniVersion>, String> {
+    let reply: VersionReply = serde_json::from_slice(reply)
+        .map_err(|error| format!("its answer is not that of a CNI plugin: {error}"))?;
     let known = |version: &String| CniVersion::find(version);
     let versions: BTreeSet<_> = reply.supported_versions.iter().filter_map(known).collect();
     if versions.is_empty() {
-        return Err(AskError::NoVersion);
+        return Err("it knows no CNI version that tweed does (0.3.1 to 1.1.0)".to_owned());
     }
     Ok(versions)
 }
 
-/// What a plugin answers to a verb. Without one the reference plugins write to stderr what they
-/// are (`skel.PluginMainFuncs` of containernetworking/cni).
-async fn run(path: &Path, verb: Option<&str>) -> Result<Vec<u8>, AskError> {
+/// What a plugin answers to a verb within `limit`. Without a verb the reference plugins write to
+/// stderr what they are (`skel.PluginMainFuncs` of containernetworking/cni).
+async fn run(path: &Path, verb: Option<&str>, limit: Duration) -> io::Result<Vec<u8>> {
+    match timeout(limit, answer(path, verb)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(io::Error::other(format!("no answer within {limit:?}"))),
+    }
+}
+
+async fn answer(path: &Path, verb: Option<&str>) -> io::Result<Vec<u8>> {
     let mut command = Command::new(path);
     match verb {
         Some(verb) => command
@@ -266,7 +249,7 @@ async fn run(path: &Path, verb: Option<&str>) -> Result<Vec<u8>, AskError> {
     if let Some(mut stdin) = child.stdin.take() {
         match stdin.write_all(br#"{"cniVersion":"1.0.0"}"#).await {
             // It may answer without having read its input.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
             _ => {}
         }
     }
@@ -278,7 +261,7 @@ async fn run(path: &Path, verb: Option<&str>) -> Result<Vec<u8>, AskError> {
     }
     // As the kernel does where memory is short.
     if child.wait().await?.signal() == Some(SIGKILL) {
-        return Err(AskError::Killed);
+        return Err(io::Error::other("it was killed"));
     }
     Ok(text)
 }
