@@ -10,6 +10,14 @@ pub enum Tier {
 }
 
 impl Tier {
+    /// The size of something in each of them.
+    pub fn size<T>(self, ci: T, full: T) -> T {
+        match self {
+            Self::Ci => ci,
+            Self::Full => full,
+        }
+    }
+
     /// Its name in the results.
     pub fn name(self) -> &'static str {
         match self {

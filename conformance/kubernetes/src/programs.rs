@@ -1,10 +1,9 @@
 //! Kubernetes' programs and the images of a new cluster, and where they are found.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use tweed_lab::LabError;
-use tweed_lab::Programs;
+use tweed_lab::{LabError, Programs, locate};
 
 /// Programs that every cluster needs, whatever its version of Kubernetes.
 const OF_EVERY_VERSION: &[&str] = &[
@@ -83,16 +82,4 @@ impl KubernetesPrograms {
         archives.sort();
         Ok(archives)
     }
-}
-
-fn locate(folder: &Path, name: &str, cure: &'static str) -> Result<PathBuf, LabError> {
-    let path = folder.join(name);
-    if path.is_file() {
-        return Ok(path);
-    }
-    Err(LabError::MissingProgram {
-        program: name.to_owned(),
-        folder: folder.to_owned(),
-        cure,
-    })
 }

@@ -83,7 +83,7 @@ pub use pinger::{ContinuousPing, EchoSocket, Pings};
 pub use plugin::{PluginCall, PluginOutput};
 pub use pod::Pod;
 pub use processor::Scheduled;
-pub use programs::Programs;
+pub use programs::{Programs, locate};
 pub use run::{command_line, poll, run, run_with, wait_until};
 pub use signals::block_if_shutting_down;
 pub use snapshot::Snapshot;

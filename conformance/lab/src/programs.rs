@@ -107,7 +107,11 @@ impl Programs {
     }
 }
 
-fn locate(folder: &Path, name: &str, cure: &'static str) -> Result<PathBuf, LabError> {
+/// The file of this name in a folder; `cure` says what to do if there is none.
+///
+/// # Errors
+/// There is none.
+pub fn locate(folder: &Path, name: &str, cure: &'static str) -> Result<PathBuf, LabError> {
     let path = folder.join(name);
     if path.is_file() {
         return Ok(path);

@@ -123,6 +123,19 @@ fn the_boot_id_is_that_of_the_node() {
     assert_eq!(find(&pod()["volumes"], "boot-id")["hostPath"], host);
 }
 
+/// Asserts that a list of a pod has one container, which has no other rights than these; gives it.
+fn assert_confined<'a>(pod: &'a Value, list: &str, adds: &Value) -> &'a Value {
+    let [container] = &pod[list].as_array().unwrap()[..] else {
+        panic!("{list}: not one");
+    };
+    let security = &container["securityContext"];
+    assert_eq!(security["allowPrivilegeEscalation"], false);
+    assert_eq!(security["readOnlyRootFilesystem"], true);
+    assert_eq!(security["capabilities"]["drop"], json!(["ALL"]));
+    assert_eq!(security["capabilities"]["add"], *adds, "{list}");
+    container
+}
+
 /// The pod that takes tweed off a node sees no more of it than the agent's does.
 #[test]
 fn what_cleans_a_node_has_the_folders_of_the_agent_and_no_others() {
@@ -136,14 +149,7 @@ fn what_cleans_a_node_has_the_folders_of_the_agent_and_no_others() {
         ("initContainers", json!(["NET_ADMIN", "DAC_OVERRIDE"])),
         ("containers", Value::Null),
     ] {
-        let [container] = &cleaner[list].as_array().unwrap()[..] else {
-            panic!("{list}: not one");
-        };
-        let security = &container["securityContext"];
-        assert_eq!(security["allowPrivilegeEscalation"], false);
-        assert_eq!(security["readOnlyRootFilesystem"], true);
-        assert_eq!(security["capabilities"]["drop"], json!(["ALL"]));
-        assert_eq!(security["capabilities"]["add"], adds, "{list}");
+        assert_confined(cleaner, list, &adds);
     }
     assert!(cleaner["containers"][0]["volumeMounts"].is_null());
 }
@@ -166,14 +172,7 @@ fn what_removes_kube_proxy_has_one_right_and_one_folder_to_read() {
         ("initContainers", json!(["NET_ADMIN"]), 1),
         ("containers", Value::Null, 0),
     ] {
-        let [container] = &remover[list].as_array().unwrap()[..] else {
-            panic!("{list}: not one");
-        };
-        let security = &container["securityContext"];
-        assert_eq!(security["allowPrivilegeEscalation"], false);
-        assert_eq!(security["readOnlyRootFilesystem"], true);
-        assert_eq!(security["capabilities"]["drop"], json!(["ALL"]));
-        assert_eq!(security["capabilities"]["add"], adds, "{list}");
+        let container = assert_confined(remover, list, &adds);
         let mounted = container["volumeMounts"].as_array();
         assert_eq!(mounted.map_or(0, Vec::len), mounts, "{list}");
         for mount in mounted.into_iter().flatten() {

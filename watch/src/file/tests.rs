@@ -4,7 +4,7 @@ use tweed_core::object::network_policy::NetworkPolicy;
 use tweed_core::object::node::Node;
 
 use super::*;
-use crate::tests::{STUCK, Store, kinds::for_each_kind};
+use crate::tests::{Store, kinds::for_each_kind};
 
 for_each_kind!(async
     a_file_replaced_by_rename_is_noticed,
@@ -55,17 +55,7 @@ impl<K: Kind> Watched<K> {
 
     /// Receives events up to one that `last` accepts; returns all of them.
     async fn until(&mut self, last: impl Fn(&Event<K>) -> bool) -> Vec<Event<K>> {
-        let mut seen = Vec::new();
-        let stuck = tokio::time::Instant::now() + STUCK;
-        loop {
-            let event = tokio::time::timeout_at(stuck, self.events.recv()).await;
-            let event = event.expect("the event that was waited for").unwrap();
-            self.store.apply(event.clone());
-            seen.push(event);
-            if seen.last().is_some_and(&last) {
-                return seen;
-            }
-        }
+        self.store.until(&mut self.events, last).await
     }
 
     /// Names of the objects that a consumer knows; `None` before the first list.

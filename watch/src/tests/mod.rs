@@ -76,6 +76,25 @@ impl<K: Kind> Store<K> {
         false
     }
 
+    /// Applies events up to one that `last` accepts; returns all of them.
+    pub(crate) async fn until(
+        &mut self,
+        events: &mut mpsc::Receiver<Event<K>>,
+        last: impl Fn(&Event<K>) -> bool,
+    ) -> Vec<Event<K>> {
+        let mut seen = Vec::new();
+        let stuck = tokio::time::Instant::now() + STUCK;
+        loop {
+            let event = tokio::time::timeout_at(stuck, events.recv()).await;
+            let event = event.expect("the event that was waited for").unwrap();
+            self.apply(event.clone());
+            seen.push(event);
+            if seen.last().is_some_and(&last) {
+                return seen;
+            }
+        }
+    }
+
     /// Names of the objects; `None` before the first list.
     pub(crate) fn names(&self) -> Option<Vec<String>> {
         let objects = self.objects.as_ref()?;
@@ -132,17 +151,7 @@ impl<K: Kind> Watched<K> {
 
     /// Receives events up to one that `last` accepts; returns all of them.
     async fn until(&mut self, last: impl Fn(&Event<K>) -> bool) -> Vec<Event<K>> {
-        let mut seen = Vec::new();
-        let stuck = tokio::time::Instant::now() + STUCK;
-        loop {
-            let event = tokio::time::timeout_at(stuck, self.events.recv()).await;
-            let event = event.expect("the event that was waited for").unwrap();
-            self.store.apply(event.clone());
-            seen.push(event);
-            if seen.last().is_some_and(&last) {
-                return seen;
-            }
-        }
+        self.store.until(&mut self.events, last).await
     }
 
     async fn listed(&mut self) -> Vec<Event<K>> {

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use tweed_lab::LabError;
 
 use crate::burst::Action;
+use crate::random::pick;
 use crate::world::{Target, World};
 
 /// A kind of action.
@@ -62,6 +63,15 @@ pub fn kinds() -> Vec<&'static Kind> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// Three of some damages to the tables, most often without a pause between them.
+fn damage(world: &mut World, target: Target, damages: &[&str]) {
+    for place in 0..3 {
+        let line = damages[pick(target.number.rotate_right(8 * place), damages.len())];
+        world.note(line);
+        world.in_node(target.node, &[format!("nft {line}")]);
+    }
 }
 
 /// Everything that damages tweed's objects in the kernel and that the agent mends: a name,

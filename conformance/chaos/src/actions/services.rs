@@ -81,13 +81,8 @@ fn remove_all(world: &mut World, _: Target) -> Result<(), LabError> {
     world.publish()
 }
 
-/// Three of the damages, most often without a pause between them.
 fn damage(world: &mut World, target: Target) -> Result<(), LabError> {
-    for place in 0..3 {
-        let line = DAMAGES[pick(target.number.rotate_right(8 * place), DAMAGES.len())];
-        world.note(line);
-        world.in_node(target.node, &[format!("nft {line}")]);
-    }
+    super::damage(world, target, DAMAGES);
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tweed_lab::wait_until;
 use tweed_lab_kubernetes::{Machine, STATIC_PODS, condition};
 
-use super::{Precondition, Scenario, Tier};
+use super::{Precondition, Scenario};
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::traffic::Traffic;
@@ -50,10 +50,7 @@ struct NewAddresses {
 }
 
 fn run(fixture: &mut Fixture<'_>) -> Result<()> {
-    let duration = match fixture.tier {
-        Tier::Ci => Duration::from_secs(20),
-        Tier::Full => Duration::from_secs(120),
-    };
+    let duration = Duration::from_secs(fixture.tier.size(20, 120));
     let steady = pods::start_on_all(fixture, "steady")?;
     let worker = fixture.cluster.workers().next().context("no worker")?;
     let worker = worker.name().to_owned();

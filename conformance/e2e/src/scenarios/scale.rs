@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use tweed_lab_kubernetes::Machine;
 
-use super::{Precondition, Scenario, Tier};
+use super::{Precondition, Scenario};
 use crate::fixture::Fixture;
 use crate::traffic::Traffic;
 use crate::{consistency, pods};
@@ -25,29 +25,9 @@ const ROUND_LIMIT: Duration = Duration::from_secs(600);
 /// A config whose name sorts before tweed's, so that the runtime uses it.
 const REFERENCE: &str = "00-reference.conflist";
 
-/// Number of pods on each node, and number of rounds.
-struct Size {
-    pods: usize,
-    rounds: usize,
-}
-
-impl Size {
-    fn of(tier: Tier) -> Self {
-        match tier {
-            Tier::Ci => Self {
-                pods: 30,
-                rounds: 1,
-            },
-            Tier::Full => Self {
-                pods: 100,
-                rounds: 3,
-            },
-        }
-    }
-}
-
 fn run(fixture: &mut Fixture<'_>) -> anyhow::Result<()> {
-    let Size { pods, rounds } = Size::of(fixture.tier);
+    // On each node.
+    let (pods, rounds) = fixture.tier.size((30, 1), (100, 3));
     let workers: Vec<String> = fixture
         .cluster
         .workers()

@@ -105,6 +105,20 @@ fn removed(number: u32) -> (Tracked, Option<Endpoint>) {
     (Tracked::Address(frontend), Some(endpoint))
 }
 
+/// A plan without it.
+fn note_removed(reconciler: &mut ConntrackReconciler, number: u32) -> (Tracked, Option<Endpoint>) {
+    let (frontend, endpoint) = removed(number);
+    let mut delta = Delta::default();
+    let gone = Arc::new(endpoint.into_iter().collect());
+    delta.tracked.removed = [(frontend, gone)].into();
+    reconciler.note(
+        &Step::Delta(Box::new(delta)),
+        &Desired::default(),
+        &PastFrontends::default(),
+    );
+    (frontend, endpoint)
+}
+
 /// A walk that began `now` in place of one through the kernel's table, which has ended.
 fn ended_walk(now: Instant, deleted: Result<usize, tweed_netlink::Error>) -> Walk {
     let ended = Ended {
@@ -246,15 +260,7 @@ fn a_flow_to_an_endpoint_of_a_frontend_that_is_gone_is_stale() {
     let now = Instant::now();
     let (walk, end) = walk_under_way(now);
     reconciler.walk = Some(walk);
-    let (frontend, endpoint) = removed(1);
-    let mut delta = Delta::default();
-    let gone = Arc::new(endpoint.into_iter().collect());
-    delta.tracked.removed = [(frontend, gone)].into();
-    reconciler.note(
-        &Step::Delta(Box::new(delta)),
-        &Desired::default(),
-        &PastFrontends::default(),
-    );
+    let (_, endpoint) = note_removed(&mut reconciler, 1);
     reconciler.reconcile(&Desired::default(), Some([]), false, now);
     let flow = Flow {
         answered_by: endpoint.unwrap(),
@@ -392,14 +398,6 @@ fn what_is_remembered_is_bounded_while_walks_or_writes_fail() {
 
     let mut reconciler = reconciler();
     reconciler.planned.past = (0..=limit).map(removed).collect();
-    let (frontend, endpoint) = removed(limit + 1);
-    let mut delta = Delta::default();
-    let gone = Arc::new(endpoint.into_iter().collect());
-    delta.tracked.removed = [(frontend, gone)].into();
-    reconciler.note(
-        &Step::Delta(Box::new(delta)),
-        &Desired::default(),
-        &PastFrontends::default(),
-    );
+    note_removed(&mut reconciler, limit + 1);
     assert_eq!(reconciler.planned.past.len(), 1);
 }

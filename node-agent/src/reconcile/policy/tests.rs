@@ -14,6 +14,15 @@ use crate::enforce::{Verdict, verdict};
 
 mod claims;
 
+/// All pods of the policy's namespace.
+fn from_every_pod() -> Vec<Rule> {
+    let (namespace, pod) = (None, None);
+    vec![Rule {
+        peers: vec![Peer::Pods { namespace, pod }],
+        ports: Vec::new(),
+    }]
+}
+
 fn judge() -> Judge {
     Judge {
         network: NetworkName::new(NETWORK_NAME).unwrap(),
@@ -302,13 +311,7 @@ fn a_policy_that_waits_holds_back_no_pod_that_it_does_not_select() {
     let mut with_peers = policy();
     with_peers.name = "peers".to_owned();
     with_peers.pod_selector.match_labels = [("app".to_owned(), "web".to_owned())].into();
-    with_peers.ingress = vec![Rule {
-        peers: vec![Peer::Pods {
-            namespace: None,
-            pod: None,
-        }],
-        ports: Vec::new(),
-    }];
+    with_peers.ingress = from_every_pod();
     index.apply(&Collection::NetworkPolicies, Event::Apply(with_peers));
     assert!(matches!(
         plan(&mut policies, &mut index, now),
@@ -449,13 +452,7 @@ fn a_node_waits_until_its_first_policies_have_their_lists() {
     index.planner.begin(local.pods.clone());
     index.planner.set_local(local);
     let mut with_peers = policy();
-    with_peers.ingress = vec![Rule {
-        peers: vec![Peer::Pods {
-            namespace: None,
-            pod: None,
-        }],
-        ports: Vec::new(),
-    }];
+    with_peers.ingress = from_every_pod();
     index.apply(&Collection::NetworkPolicies, Event::Apply(with_peers));
     let now = Instant::now();
     let mut plan = |index: &mut PolicyIndex| {

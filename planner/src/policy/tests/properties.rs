@@ -183,6 +183,18 @@ fn limited(dice: &mut Dice) -> (World, [usize; 2]) {
     (world, [max, joint])
 }
 
+/// A planner that begins with what this one has come to plans as much.
+fn is_as_planned_anew(world: &World, [own, joint]: [usize; 2]) -> Result<(), TestCaseError> {
+    let mut fresh = World::new(world.cluster.clone());
+    fresh.planner.model.limit_cost(own, joint);
+    fresh.planner.plan();
+    prop_assert_eq!(
+        sizes(world.planner.desired()),
+        sizes(fresh.planner.desired())
+    );
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
@@ -198,7 +210,7 @@ proptest! {
     #[test]
     fn deltas_lead_to_what_a_fresh_planner_plans(seed in any::<u64>(), steps in 1..30usize) {
         let mut dice = Dice(seed);
-        let (mut world, [own, joint]) = limited(&mut dice);
+        let (mut world, limits) = limited(&mut dice);
         world.planner.plan();
         for _ in 0..steps {
             let old = world.planner.desired().clone();
@@ -210,16 +222,13 @@ proptest! {
             follows(step, &old, world.planner.desired(), &flows)?;
             agrees_with_the_evaluator(&world, &mut dice, 60);
         }
-        let mut fresh = World::new(world.cluster.clone());
-        fresh.planner.model.limit_cost(own, joint);
-        fresh.planner.plan();
-        prop_assert_eq!(sizes(world.planner.desired()), sizes(fresh.planner.desired()));
+        is_as_planned_anew(&world, limits)?;
     }
 
     #[test]
     fn policies_that_wait_for_their_turn_lead_there_too(seed in any::<u64>(), steps in 1..10usize) {
         let mut dice = Dice(seed);
-        let (mut world, [own, joint]) = limited(&mut dice);
+        let (mut world, limits) = limited(&mut dice);
         world.planner.model.queue.limit(dice.roll(3));
         world.planner.plan();
         for _ in 0..steps {
@@ -237,10 +246,7 @@ proptest! {
             }
             agrees_with_the_evaluator(&world, &mut dice, 60);
         }
-        let mut fresh = World::new(world.cluster.clone());
-        fresh.planner.model.limit_cost(own, joint);
-        fresh.planner.plan();
-        prop_assert_eq!(sizes(world.planner.desired()), sizes(fresh.planner.desired()));
+        is_as_planned_anew(&world, limits)?;
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::json;
 use tweed_lab::wait_until;
 use tweed_lab_kubernetes::{Component, Machine};
 
-use super::{Precondition, Scenario, Tier};
+use super::{Precondition, Scenario};
 use crate::endpoint::Endpoint;
 use crate::fixture::{AGENTS, Fixture};
 use crate::traffic::Traffic;
@@ -60,21 +60,6 @@ struct Size {
     rounds: usize,
 }
 
-impl Size {
-    fn of(tier: Tier) -> Self {
-        match tier {
-            Tier::Ci => Self {
-                pods: 10,
-                rounds: 1,
-            },
-            Tier::Full => Self {
-                pods: 20,
-                rounds: 4,
-            },
-        }
-    }
-}
-
 fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let worker = fixture.cluster.workers().next().context("no worker")?;
     let worker = worker.name().to_owned();
@@ -84,7 +69,8 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
 
     blocked_add::run(fixture, &worker)?;
     traffic.check()?;
-    let size = Size::of(fixture.tier);
+    let (pods, rounds) = fixture.tier.size((10, 1), (20, 4));
+    let size = Size { pods, rounds };
     inject_faults(fixture, &worker, &size)?;
     traffic.check()?;
     let total = traffic.stop()?;

@@ -21,7 +21,6 @@ use crate::load::Load;
 use crate::netexec::Connection;
 use crate::service::Service;
 use crate::service_proxy::unsettled;
-use crate::tier::Tier;
 
 /// Services beside the one under test, each with a slice of its own.
 const OTHERS: usize = 20;
@@ -45,10 +44,7 @@ const OWN_INTERVAL: Duration = Duration::from_millis(200);
 const LAST_ANSWERS: usize = 20;
 
 pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
-    let replaced = match fixture.tier {
-        Tier::Ci => 10_000,
-        Tier::Full => 120_000,
-    };
+    let replaced = fixture.tier.size(10_000, 120_000);
     let servers = fixture.wait_all_ready("app=stable", 2, LIMIT)?;
     let servers: Vec<Endpoint> = servers.iter().map(Endpoint::pod).collect::<Result<_>>()?;
     let churn = Churn {

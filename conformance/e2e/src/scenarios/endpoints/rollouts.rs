@@ -15,7 +15,6 @@ use super::{Clients, LIMIT};
 use crate::fixture::Fixture;
 use crate::load::{Load, Targets};
 use crate::service::Service;
-use crate::tier::Tier;
 
 /// Number of pods of the Deployment.
 const REPLICAS: usize = 4;
@@ -23,10 +22,7 @@ const REPLICAS: usize = 4;
 const LABELS: &str = "app=rolling";
 
 pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
-    let rollouts = match fixture.tier {
-        Tier::Ci => 3,
-        Tier::Full => 10,
-    };
+    let rollouts = fixture.tier.size(3, 10);
     let workers = fixture.cluster.workers().map(Machine::name);
     let workers: Vec<&str> = workers.take(2).collect();
     let mut expected = pods(fixture)?;
