@@ -11,7 +11,7 @@ previous=$target/previous
 target_inside=./${target#"$root"/}
 # Files of the source that do not change the programs, the image or the manifest.
 not_previous=(.ci .git .gitignore CHANGELOG.md CONTRIBUTING.md ARCHITECTURE.md LICENSE Makefile README.md
-    clippy.toml conformance deny.toml docs)
+    ROADMAP.md SECURITY.md clippy.toml conformance deny.toml docs)
 previous_programs=(tweed tweed-agent tweed-install tweed-ipam tweedctl)
 
 build_previous() {

@@ -1,4 +1,4 @@
-# Which limits of the kernel count what the agent makes for other nodes (docs/scale.md):
+# Which limits of the kernel count what the agent makes for other nodes (docs/proof/scale.md):
 # more entries than each limit allows are made, and the kernel must take them, or refuse
 # them where the last column says so.
 set -u

@@ -16,7 +16,7 @@ const DOCUMENTS: [&str; 6] = [
     "docs/from-flannel.md",
     "docs/kubernetes.md",
     "docs/monitoring.md",
-    "docs/security.md",
+    "SECURITY.md",
     "docs/services.md",
 ];
 
@@ -142,7 +142,7 @@ fn commands_for_the_agents_pods_select_no_others() {
 /// A protection that loses its test is named here.
 #[test]
 fn every_test_that_the_security_page_names_is_there() {
-    let page = read("docs/security.md");
+    let page = read("SECURITY.md");
     let mut names = Vec::new();
     let mut seen = 0;
     for word in page.split('`').skip(1).step_by(2) {
@@ -214,7 +214,7 @@ fn is_like(name: &str, text: &str) -> bool {
 #[test]
 fn every_test_that_the_page_of_promises_names_is_there() {
     let names = names_in_sources();
-    let page = read("docs/reliability.md");
+    let page = read("docs/proof/reliability.md");
     let mut seen = 0;
     let rows = page.lines().filter(|line| line.starts_with('|'));
     for word in rows.flat_map(|row| row.split('`').skip(1).step_by(2)) {
@@ -237,7 +237,7 @@ fn every_test_that_the_page_of_promises_names_is_there() {
 /// A row without a test says that tweed has no such part.
 #[test]
 fn every_test_that_the_table_of_cves_names_is_there() {
-    let page = read("docs/security.md");
+    let page = read("SECURITY.md");
     let (_, section) = page.split_once("\n## What others had CVEs for\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     let rows = section
@@ -299,7 +299,7 @@ fn has_test(binary: &str, path: &str) -> bool {
 /// Whoever gives the agent a right says there what it is for.
 #[test]
 fn the_security_page_names_every_right() {
-    let page = read("docs/security.md");
+    let page = read("SECURITY.md");
     let named = |word: &str| page.contains(&format!("`{word}`"));
     let pod = pod();
     for list in ["initContainers", "containers"] {

@@ -21,7 +21,7 @@
 //! headers inline, and calls a function for all else (the protocol, a link's group, a
 //! set), which is the main cost with the mitigations of most machines. So bytes that
 //! few packets have are compared first, even before the protocol that gives them
-//! their meaning: for most packets nothing else is evaluated (`docs/benchmarks.md`
+//! their meaning: for most packets nothing else is evaluated (`docs/proof/benchmarks.md`
 //! has the figures).
 //!
 //! Fragments: conntrack puts them together at priority −400, before all of

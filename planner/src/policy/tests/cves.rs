@@ -1,4 +1,4 @@
-//! Ways in which policies of other networks let pass what they forbid: `docs/security.md` has
+//! Ways in which policies of other networks let pass what they forbid: `SECURITY.md` has
 //! the CVE of each.
 
 use tweed_core::object::Event;
