@@ -11,13 +11,14 @@ use tweed_install::cli::Cli;
 use crate::files::{objects, pod, read, root, shipped, sources};
 use crate::flags;
 
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 7] = [
     "README.md",
+    "SECURITY.md",
     "docs/from-flannel.md",
     "docs/kubernetes.md",
     "docs/monitoring.md",
-    "SECURITY.md",
     "docs/services.md",
+    "install/README.md",
 ];
 
 /// Words of the commands and of the prose, without the marks around them.
