@@ -86,9 +86,10 @@ cluster: setup-e2e image ## a real Kubernetes in namespaces on this machine, wit
 cluster-down: ## remove that cluster
 	@if [ -x $(CARGO_TARGET_DIR)/release/tweed-lab ]; then $(LAB) cluster down; else echo "there is no cluster: nothing was built"; fi
 
-lint: ## format, structure of modules, lints
+lint: ## format, structure of modules, documents, lints
 	$(CARGO) fmt --all --check
 	@.ci/sources structure
+	@.ci/documents
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 # Twice as many tests at a time as processors, because most of them wait for a kernel or for
