@@ -1,7 +1,8 @@
 # Fails where a document leads nowhere or is hard to read: a link to a file or a heading that
-# is not there, a sentence of more than `longest` words, or more than `most` words in the user's
-# part. The first input is the list of all files and folders, the others are the documents.
-# Pages that tests write from the programs have the words of those, and only their links count.
+# is not there, a comment among commands to paste, a sentence of more than `longest` words, or
+# more than `most` words in the user's part. The first input is the list of all files and
+# folders, the others are the documents. Pages that tests write from the programs have the
+# words of those, and only their links count.
 
 BEGIN {
     longest = 30
@@ -33,8 +34,12 @@ FILENAME ~ /^docs\/[^\/]*\.md$/ && !(FILENAME in written) {
 /^[ \t]*(```|~~~)/ {
     end_sentence()
     fence = !fence
+    shell = fence && /(```|~~~)sh$/
     next
 }
+
+# An interactive zsh takes a comment for words of the command.
+shell && /(^|[ \t])#|^[ \t]*\$ / { fail(FILENAME ":" FNR ": a command with a comment or a prompt does not work when pasted") }
 
 fence { next }
 
