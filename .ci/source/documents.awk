@@ -16,7 +16,7 @@ BEGIN {
 FNR == 1 {
     end_sentence()
     input++
-    fence = comment = 0
+    fence = shell = comment = 0
 }
 
 input == 1 {
