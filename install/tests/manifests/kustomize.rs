@@ -1,6 +1,6 @@
 //! The kustomize base, the overlays, and `install/tweed.yaml`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::os::unix::fs::symlink;
 
@@ -250,4 +250,61 @@ fn nothing_shipped_is_forgotten_in_the_base() {
             "{name} is not listed"
         );
     }
+}
+
+/// What a folder of `install/kustomize` is, by its own words.
+fn kind(folder: &str) -> &'static str {
+    let kustomization = &documents(&read(&format!("{folder}/kustomization.yaml")))[0];
+    let resources = kustomization["resources"].as_array();
+    let uses_another = |one: &Value| one.as_str().unwrap().starts_with("../");
+    if kustomization["kind"] == "Component" {
+        "component"
+    } else if resources.unwrap().iter().any(uses_another) {
+        "overlay"
+    } else {
+        "base"
+    }
+}
+
+/// The names in a folder, a slash after those of folders.
+fn entries(folder: &str) -> BTreeSet<String> {
+    let entry = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let is_folder = entry.file_type().unwrap().is_dir();
+        if is_folder { format!("{name}/") } else { name }
+    };
+    let entries = std::fs::read_dir(root().join(folder)).unwrap();
+    entries.map(entry).collect()
+}
+
+/// The first two cells of each row that begins with names in code.
+fn rows(table: &str) -> impl Iterator<Item = (Vec<&str>, &str)> {
+    table.lines().filter_map(|line| {
+        let (names, rest) = line.strip_prefix("| `")?.split_once(" | ")?;
+        let names = names.split(", ").map(|name| name.trim_matches('`'));
+        Some((names.collect(), rest.split(" | ").next()?))
+    })
+}
+
+#[test]
+fn the_readme_lists_every_file_and_the_kind_of_every_folder() {
+    let readme = read("install/README.md");
+    let (files, folders) = readme.split_once("## Which kustomize folder").unwrap();
+    let listed: BTreeSet<&str> = rows(files).flat_map(|(names, _)| names).collect();
+    let of_crate = ["Cargo.toml", "README.md"];
+    let there = entries("install");
+    let there = there.iter().map(String::as_str);
+    let there = there.filter(|name| !of_crate.contains(name));
+    assert_eq!(listed, there.collect());
+
+    let listed: BTreeMap<String, &str> = rows(folders)
+        .map(|(names, kind)| (format!("{}/", names[0]), kind))
+        .collect();
+    let there = entries("install/kustomize").into_iter();
+    let there = there.map(|name| {
+        let kind = kind(&format!("install/kustomize/{name}"));
+        (name, kind)
+    });
+    assert_eq!(listed, there.collect());
 }
