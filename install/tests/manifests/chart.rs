@@ -200,8 +200,8 @@ fn the_folders_of_the_node_are_mounted_where_the_flags_say() {
 #[test]
 #[ignore = "needs helm: conformance/setup.sh e2e"]
 fn on_k3s_the_chart_mounts_what_the_overlay_does() {
-    let guide = read("docs/kubernetes.md");
-    let (_, section) = guide.split_once("## On k3s").unwrap();
+    let guide = read("docs/install.md");
+    let (_, section) = guide.split_once("### On k3s").unwrap();
     let command = section.split("\n## ").next().unwrap();
     let (_, command) = command
         .split_once("helm install tweed install/chart")
