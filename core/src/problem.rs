@@ -323,7 +323,7 @@ problem_kinds! {
         "give the agents of all nodes the same --underlay-family, or the same --underlay; or have each Node list its addresses in the same order (kubelet --node-ip)";
     /// Nobody reads a variable of the environment (`tweed-install check` only).
     VariableUnknown, "variable-unknown", Host, Warning,
-        "correct its name, or take it away: docs/agent.md has all variables";
+        "correct its name, or take it away: docs/flags.md has all variables";
     /// A Node's VTEP MAC is another Node's.
     VtepMacRefused, "vtep-mac-refused", AnyNode, Warning,
         "give this Node another name, from which the MAC is made, or delete the Node that is stale; until then it is not reached over VXLAN";

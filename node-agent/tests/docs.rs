@@ -2,7 +2,7 @@
 //! is what the code says.
 //!
 //! The flag table is written by this test: `TWEED_UPDATE_DOCS=1 cargo test -p
-//! tweed-agent --test docs` puts it into `docs/agent.md`.
+//! tweed-agent --test docs` puts it into `docs/flags.md`.
 
 #![expect(
     clippy::unwrap_used,
@@ -46,7 +46,7 @@ fn flag_table() -> String {
             group = flag.get_help_heading();
             let title = group.unwrap_or_default();
             let head = "| flag | variable | default | |\n|---|---|---|---|";
-            write!(table, "\n### {title}\n\n{head}\n").unwrap();
+            write!(table, "\n## {title}\n\n{head}\n").unwrap();
         }
         let defaults = flag.get_default_values().iter();
         let default = defaults.map(|value| format!("`{}`", value.display()));
@@ -78,13 +78,13 @@ fn flag_table() -> String {
 fn the_flag_table_is_what_help_says() {
     const BEGIN: &str = "<!-- flags: written by node-agent/tests/docs.rs -->\n";
     const END: &str = "\n<!-- end of flags -->";
-    let text = read("docs/agent.md");
+    let text = read("docs/flags.md");
     let (before, rest) = text.split_once(BEGIN).unwrap();
     let (table, after) = rest.split_once(END).unwrap();
     let expected = flag_table();
     if std::env::var_os("TWEED_UPDATE_DOCS").is_some() {
         let text = format!("{before}{BEGIN}{expected}{END}{after}");
-        fs::write(root().join("docs/agent.md"), text).unwrap();
+        fs::write(root().join("docs/flags.md"), text).unwrap();
     } else {
         assert_eq!(table, expected, "run the test with TWEED_UPDATE_DOCS=1");
     }

@@ -1,5 +1,5 @@
 //! The flags, as typed. Their help texts are defined here and nowhere else: a
-//! test compares `docs/agent.md` with them.
+//! test compares `docs/flags.md` with them.
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
