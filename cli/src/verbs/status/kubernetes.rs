@@ -70,7 +70,8 @@ fn trouble(place: &Place) -> Option<String> {
     (!both.is_empty()).then(|| format!("Node {node}: {}", both.join("; ")))
 }
 
-/// The warnings that are about these Nodes or their agents, each once.
+/// The warnings that are about these Nodes or their agents, each once. An agent that is ready
+/// says itself what is wrong, and what happened while it came up is past.
 fn warnings(events: &[Value], places: &[Place]) -> Vec<String> {
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     for event in events {
@@ -78,11 +79,15 @@ fn warnings(events: &[Value], places: &[Place]) -> Vec<String> {
             text(event, "/involvedObject/kind"),
             text(event, "/involvedObject/name"),
         );
-        let is_meant = places.iter().any(|place| match kind {
-            "Node" => name == place.node,
-            "Pod" => place.agent.as_ref().is_some_and(|agent| agent.pod == name),
-            _ => false,
-        });
+        let is_ready = |place: &&Place| place.agent.as_ref().is_some_and(|agent| agent.ready);
+        let is_meant = places
+            .iter()
+            .filter(|place| !is_ready(place))
+            .any(|place| match kind {
+                "Node" => name == place.node,
+                "Pod" => place.agent.as_ref().is_some_and(|agent| agent.pod == name),
+                _ => false,
+            });
         if is_meant {
             let (reason, message) = (text(event, "/reason"), text(event, "/message"));
             let line = format!("{kind} {name}: {reason}: {message}");
@@ -161,11 +166,13 @@ mod tests {
             event("Pod", "tweed-a", 1),
             event("Pod", "coredns", 1),
         ];
-        let lines = warnings(&events, &[place("a", None, Some(None))]);
+        let lines = warnings(&events, &[place("a", None, Some(Some("down")))]);
         let expected = [
             "Node a: NoPodCidr: none (3 times)",
             "Pod tweed-a: NoPodCidr: none",
         ];
         assert_eq!(lines, expected);
+        let ready = place("a", None, Some(None));
+        assert!(warnings(&events, &[ready]).is_empty());
     }
 }

@@ -47,6 +47,9 @@ pub(super) fn render(answers: &[Answered<Report>], page: &mut Page<'_>) -> io::R
         page.line(&format!("  on {nodes}"))?;
     }
     problems(answers, page)?;
+    if !is_wide {
+        return Ok(());
+    }
     let notes = answers.iter().flat_map(|(_, answer)| answer.iter());
     let notes = notes.flat_map(|report| {
         let node = report.node.as_str();

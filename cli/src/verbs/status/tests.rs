@@ -48,9 +48,9 @@ fn report(node: &str, problems: Vec<Found>) -> Answered<Report> {
     (node.to_owned(), Ok(report))
 }
 
-fn shown(answers: &[Answered<Report>]) -> String {
+fn shown(answers: &[Answered<Report>], format: Format) -> String {
     let mut out = Vec::new();
-    let mut page = Page::new(&mut out, Format::Table);
+    let mut page = Page::new(&mut out, format);
     Status { watch: false }.render(answers, &mut page).unwrap();
     String::from_utf8(out).unwrap()
 }
@@ -84,12 +84,24 @@ range-full: warning
   on c: all are in use (tweed.1)
   → mend range-full
 ";
-    assert_eq!(shown(&answers), expected);
+    assert_eq!(shown(&answers, Format::Table), expected);
     let status = Status { watch: false };
     assert_eq!(status.exit(&answers), Exit::Findings);
     assert_eq!(status.exit(&answers[..1]), Exit::Fine);
     let warning = problem("peer-silent", Effect::Warning, "it does not answer");
     assert_eq!(status.exit(&[report("d", vec![warning])]), Exit::Findings);
+}
+
+#[test]
+fn notes_are_shown_to_who_wants_to_see_more() {
+    let mut answers = [report("a", Vec::new()), report("b", Vec::new())];
+    for (_, report) in &mut answers {
+        let notes = &mut report.as_mut().unwrap().notes;
+        notes.push("there are no policies of this kind".to_owned());
+    }
+    let note = "note on a, b: there are no policies of this kind\n";
+    assert!(shown(&answers, Format::Wide).ends_with(note));
+    assert!(!shown(&answers, Format::Table).contains("note"));
 }
 
 /// What a node says whose agent does not run.
