@@ -23,6 +23,24 @@ pub async fn give_back(stop: CancellationToken) {
     }
 }
 
+/// All threads take memory from one heap. By default each has its own, and keeps what is freed
+/// in it for itself. To be called before there are threads.
+#[cfg(target_env = "gnu")]
+pub fn share_heap() {
+    #[expect(
+        unsafe_code,
+        reason = "there is no safe wrapper; it only sets a number"
+    )]
+    // SAFETY: mallopt(3) may be called while there is only one thread.
+    unsafe {
+        nix::libc::mallopt(nix::libc::M_ARENA_MAX, 1);
+    }
+}
+
+/// Other allocators have one heap.
+#[cfg(not(target_env = "gnu"))]
+pub fn share_heap() {}
+
 /// Gives back every free page of the heap.
 #[cfg(target_env = "gnu")]
 fn trim() {

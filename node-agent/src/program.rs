@@ -38,6 +38,7 @@ const LOCK_POLL: Duration = Duration::from_millis(100);
 /// Flags that contradict each other; something that the agent needs is missing;
 /// with `--once`, what kept the node from converging.
 pub fn run(flags: Flags) -> Result<()> {
+    memory::share_heap();
     let config = flags.resolve(host_name)?;
     let release = version::running().context("cannot read the kernel's version")?;
     version::require("tweed-agent", version::LEAST, &release)?;

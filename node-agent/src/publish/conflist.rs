@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tweed_cni::CniVersion;
 use tweed_core::attachment::NETWORK_NAME;
 
@@ -29,7 +30,9 @@ pub struct Conflist<'a> {
     pub run_dir: Option<&'a PathBuf>,
     /// The plugins that are there, `tweed` among them, and the CNI versions that
     /// each of them supports.
-    pub answers: &'a [(&'static str, BTreeSet<CniVersion>)],
+    pub answers: &'a [(String, BTreeSet<CniVersion>)],
+    /// The config that is there now: what others have appended to its chain stays.
+    pub earlier: &'a Earlier,
 }
 
 impl Conflist<'_> {
@@ -39,7 +42,14 @@ impl Conflist<'_> {
         let at_most = versions.iter().rfind(|v| **v <= NEWEST_FOR_OLD_RUNTIMES);
         let base = at_most.copied().unwrap_or(NEWEST_FOR_OLD_RUNTIMES);
         let listed = versions.iter().filter(|version| **version >= base);
-        let chained = chained.into_iter().map(Plugin::chained);
+        let chained = chained.into_iter().map(|name| {
+            let mut appended = self.earlier.appended();
+            let appended = appended.find(|(kind, _)| *kind == name);
+            appended.map_or_else(
+                || Plugin::chained(name),
+                |(_, plugin)| Plugin::Appended(plugin),
+            )
+        });
         File {
             cni_version: base.as_str(),
             cni_versions: listed.map(|version| version.as_str()).collect(),
@@ -51,7 +61,7 @@ impl Conflist<'_> {
     /// The plugins to chain after `tweed`, and the versions that all plugins of
     /// the chain support. A plugin that shares no version with those before it is
     /// left out.
-    fn chain(&self) -> (Vec<&'static str>, BTreeSet<CniVersion>) {
+    fn chain(&self) -> (Vec<&str>, BTreeSet<CniVersion>) {
         let mut versions = BTreeSet::from(CniVersion::ALL);
         let mut chained = Vec::new();
         for (name, answered) in self.answers {
@@ -60,8 +70,8 @@ impl Conflist<'_> {
                 continue;
             }
             versions = common;
-            if *name != super::TWEED {
-                chained.push(*name);
+            if name != super::TWEED {
+                chained.push(name.as_str());
             }
         }
         (chained, versions)
@@ -126,9 +136,10 @@ enum Plugin<'a> {
     },
     Chained {
         #[serde(rename = "type")]
-        kind: &'static str,
-        capabilities: BTreeMap<&'static str, bool>,
+        kind: &'a str,
+        capabilities: BTreeMap<&'a str, bool>,
     },
+    Appended(&'a Value),
 }
 
 #[derive(Debug, Serialize)]
@@ -143,8 +154,8 @@ struct Range {
     subnet: IpNetwork,
 }
 
-impl Plugin<'_> {
-    fn chained(kind: &'static str) -> Self {
+impl<'a> Plugin<'a> {
+    fn chained(kind: &'a str) -> Self {
         let capability = match kind {
             "portmap" => "portMappings",
             other => other,
@@ -156,7 +167,7 @@ impl Plugin<'_> {
     }
 }
 
-fn enabled(capabilities: &[&'static str]) -> BTreeMap<&'static str, bool> {
+fn enabled<'a>(capabilities: &[&'a str]) -> BTreeMap<&'a str, bool> {
     capabilities.iter().map(|name| (*name, true)).collect()
 }
 
@@ -166,20 +177,32 @@ fn enabled(capabilities: &[&'static str]) -> BTreeMap<&'static str, bool> {
 pub struct Earlier {
     cni_version: String,
     cni_versions: Vec<String>,
-    plugins: Vec<EarlierPlugin>,
-}
-
-#[derive(Debug, Deserialize)]
-struct EarlierPlugin {
-    #[serde(rename = "type")]
-    kind: String,
+    name: String,
+    plugins: Vec<Value>,
 }
 
 impl Earlier {
+    /// The types of the plugins of its chain, with what it says of each.
+    fn chain(&self) -> impl Iterator<Item = (&str, &Value)> {
+        let plugins = self.plugins.iter();
+        plugins.filter_map(|plugin| Some((plugin["type"].as_str()?, plugin)))
+    }
+
+    /// What others have appended to a config of tweed's, as service meshes do.
+    pub fn appended(&self) -> impl Iterator<Item = (&str, &Value)> {
+        let first = self.chain().next().map(|(kind, _)| kind);
+        let is_ours = self.name == NETWORK_NAME && first == Some(super::TWEED);
+        let of_others = |kind: &str| {
+            let is_name = !kind.is_empty() && !kind.contains('/') && !kind.starts_with('.');
+            is_name && kind != super::TWEED && !super::CHAINED.contains(&kind)
+        };
+        let chain = self.chain().filter(move |_| is_ours);
+        chain.filter(move |(kind, _)| of_others(kind))
+    }
+
     /// The CNI versions that a plugin of its chain supports: those of the chain.
     pub fn versions_of(&self, name: &str) -> Option<BTreeSet<CniVersion>> {
-        let mut plugins = self.plugins.iter();
-        plugins.find(|plugin| plugin.kind == name)?;
+        self.chain().find(|(kind, _)| *kind == name)?;
         let versions = self.cni_versions.iter().chain([&self.cni_version]);
         Some(versions.filter_map(|one| CniVersion::find(one)).collect())
     }
@@ -187,7 +210,7 @@ impl Earlier {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -199,7 +222,7 @@ mod tests {
         }
     }
 
-    fn answers(given: &[(&'static str, &str)]) -> Vec<(&'static str, BTreeSet<CniVersion>)> {
+    fn answers(given: &[(&str, &str)]) -> Vec<(String, BTreeSet<CniVersion>)> {
         let versions = |text: &str| {
             text.split_whitespace()
                 .filter_map(CniVersion::find)
@@ -207,17 +230,18 @@ mod tests {
         };
         given
             .iter()
-            .map(|(name, text)| (*name, versions(text)))
+            .map(|(name, text)| ((*name).to_owned(), versions(text)))
             .collect()
     }
 
-    fn render(network: &NodeNetwork, answers: &[(&'static str, BTreeSet<CniVersion>)]) -> Value {
+    fn render(network: &NodeNetwork, answers: &[(String, BTreeSet<CniVersion>)]) -> Value {
         let conflist = Conflist {
             network,
             policy_wait: Some(Duration::from_secs(2)),
             ready_file: Path::new("/run/tweed/ready"),
             run_dir: None,
             answers,
+            earlier: &Earlier::default(),
         };
         serde_json::to_value(conflist.file()).unwrap()
     }
@@ -267,6 +291,7 @@ mod tests {
             ready_file: Path::new("/run/lab/alpha/ready"),
             run_dir: Some(&run_dir),
             answers: &[],
+            earlier: &Earlier::default(),
         };
         let config: Value = serde_json::to_value(conflist.file()).unwrap();
         assert_eq!(config["plugins"][0]["runDir"], "/run/lab/alpha");

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use clap::Parser as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::config::Flags;
@@ -202,6 +202,43 @@ fn a_chained_plugin_that_answers_late_stays_in_the_chain_until_it_is_gone() {
     plugin(&portmap, "exit 1");
     node.publish(&mut with_limit(PATIENT), Some(&network(1400)));
     assert!(!chained().0, "it is broken");
+}
+
+/// Service meshes append their plugin to the config of the network, format it anew, and do it
+/// again when it is gone.
+#[test]
+fn what_others_append_to_the_chain_stays_while_its_program_is_there() {
+    let node = Node::new();
+    std::fs::create_dir(node.path("bin")).unwrap();
+    let mesh = node.path("bin/istio-cni");
+    plugin(&mesh, "");
+    plugin(&node.path("bin/portmap"), "");
+    let mut publisher = node.publisher("boot-1");
+    node.publish(&mut publisher, Some(&network(1450)));
+    let appended = json!({"type": "istio-cni", "log_level": "info", "kubernetes": {"a": [1]}});
+    let mut config = node.json(CONFIG);
+    config["plugins"]
+        .as_array_mut()
+        .unwrap()
+        .push(appended.clone());
+    let text = config.to_string();
+    std::fs::write(node.path(CONFIG), &text).unwrap();
+
+    node.publish(&mut publisher, Some(&network(1450)));
+    let read = || std::fs::read_to_string(node.path(CONFIG)).unwrap();
+    assert_eq!(read(), text, "nothing was to be changed");
+    // What is ours is put back, also by the next agent.
+    config["plugins"][0]["mtu"] = 9000.into();
+    std::fs::write(node.path(CONFIG), config.to_string()).unwrap();
+    node.publish(&mut node.publisher("boot-1"), Some(&network(1400)));
+    let plugins = || node.json(CONFIG)["plugins"].clone();
+    assert_eq!(plugins()[0]["mtu"], 1400);
+    assert_eq!(plugins()[1]["type"], "portmap");
+    assert_eq!(plugins()[2], appended);
+
+    std::fs::remove_file(&mesh).unwrap();
+    node.publish(&mut publisher, Some(&network(1400)));
+    assert_eq!(plugins().as_array().unwrap().len(), 2, "no pod could start");
 }
 
 #[test]
