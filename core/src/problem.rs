@@ -267,15 +267,15 @@ problem_kinds! {
     /// Several Services claim one address and port, or one node port.
     ServiceConflict, "service-conflict", Service, Warning,
         "give all but one of them another address or port; until then the first has it";
-    /// A Service has so many endpoints that some are never used.
-    ServiceTooManyEndpoints, "service-too-many-endpoints", Service, Warning,
-        "split the Service, or let it have fewer endpoints";
     /// The port of a Service's health checks cannot be listened on.
     ServiceHealthPort, "service-health-port", Host, Warning,
         "free the port, or let the Service have another healthCheckNodePort; until then its load balancer counts this node as one without endpoints; it is tried again every second";
     /// A Service's session affinity has another timeout, as there are too many.
     ServiceTimeout, "service-timeout", Service, Warning,
         "use one of the timeouts that other Services have: at most 32 different ones are carried out exactly, further ones are longer than asked";
+    /// A Service has so many endpoints that some are never used.
+    ServiceTooManyEndpoints, "service-too-many-endpoints", Service, Warning,
+        "split the Service, or let it have fewer endpoints";
     /// The API server forbids the agent to read Services or what belongs to them.
     ServicesForbidden, "services-forbidden", Rights, NewPods,
         "apply install/kustomize/with-services/rbac.yaml of this version, or set --services to off";
