@@ -6,6 +6,7 @@ use std::fs;
 
 use serde_json::{Map, Value, json};
 
+use crate::address::{documents_base, with_runbook_base};
 use crate::files::{documents, holds, objects, read, same, shipped, tool, try_tool, updating};
 use crate::flags;
 use crate::shapes::as_text;
@@ -70,7 +71,7 @@ fn its_version_is_that_of_the_programs() {
 fn its_values_name_every_flag() {
     const BEGIN: &str = "# flags: written by install/tests/manifests\n";
     const END: &str = "# end of flags\n";
-    let text = read(VALUES);
+    let text = with_runbook_base(&read(VALUES));
     let (before, rest) = text.split_once(BEGIN).unwrap();
     let (_, after) = rest.split_once(END).unwrap();
     let lines: Vec<String> = flags::all().iter().map(flags::Flag::lines).collect();
@@ -302,7 +303,7 @@ fn what_is_optional_comes_and_goes() {
     ];
     let rendered = objects(&render(&args).unwrap());
     let shipped = read("install/monitoring/rules.yaml");
-    let shipped = shipped.replace("https://tweed.example/", "https://docs.test/");
+    let shipped = shipped.replace(&documents_base(), "https://docs.test/");
     assert_eq!(
         rendered[rules]["spec"]["groups"],
         documents(&shipped)[0]["groups"]

@@ -42,7 +42,10 @@ pub fn updating() -> bool {
 /// The file holds just this text, or is made to.
 pub fn holds(path: &str, expected: &str) {
     if updating() {
-        fs::write(root().join(path), expected).unwrap();
+        // By rename: other tests read it meanwhile.
+        let (path, new) = (root().join(path), root().join(format!("{path}.new")));
+        fs::write(&new, expected).unwrap();
+        fs::rename(&new, &path).unwrap();
     } else {
         assert_eq!(read(path), expected, "{path} is stale: run make manifests");
     }

@@ -3,8 +3,8 @@
 //!
 //! The kustomize base is the source. `make manifests` (these tests with
 //! `TWEED_UPDATE_DOCS=1`) writes from it, and from the agent's flags:
-//! `install/tweed.yaml`, the chart's flags and their schema, and the rules for
-//! the Prometheus operator. Without that variable the tests compare.
+//! `install/tweed.yaml`, the chart's flags and their schema, the rules for the
+//! Prometheus operator, and the address of the project. Without that variable the tests compare.
 //!
 //! What needs `helm`, `promtool`, `kubectl` or an image is ignored unless asked
 //! for (`make e2e` does): `cargo test -p tweed-install --test manifests --
@@ -16,6 +16,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod address;
 mod chart;
 mod files;
 mod flags;

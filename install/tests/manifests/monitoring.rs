@@ -8,13 +8,11 @@ use serde_json::{Value, json};
 use tweed_agent::serve::metrics::{Metrics, RangeUse};
 use tweed_agent::serve::status::StatusBoard;
 
+use crate::address::{RULES, documents_base, rules};
 use crate::files::{documents, holds, objects, read, tool};
 
 const PROMTOOL: &str = "bin/promtool";
-const RULES: &str = "install/monitoring/rules.yaml";
 const FOR_THE_OPERATOR: &str = "install/monitoring/prometheusrule.yaml";
-/// With what the addresses of documents begin, in place of which a chart puts its own.
-const RUNBOOK_BASE: &str = "https://tweed.example/";
 const DASHBOARD: &str = "install/monitoring/dashboard.json";
 
 /// The series of the agent's metrics, by the names that queries use.
@@ -59,10 +57,7 @@ fn named(query: &str) -> impl Iterator<Item = &str> {
 }
 
 fn alerts() -> Vec<Value> {
-    let groups = documents(&read(RULES))[0]["groups"]
-        .as_array()
-        .unwrap()
-        .clone();
+    let groups = documents(&rules())[0]["groups"].as_array().unwrap().clone();
     let rules = groups.into_iter().map(|mut group| group["rules"].take());
     rules
         .flat_map(|rules| rules.as_array().unwrap().clone())
@@ -136,11 +131,9 @@ fn every_alert_says_what_to_do() {
             "docs/monitoring.md lacks {name}"
         );
         let anchor = name.to_lowercase();
-        let runbook = format!("{RUNBOOK_BASE}docs/monitoring.md#{anchor}");
+        let runbook = format!("{}docs/monitoring.md#{anchor}", documents_base());
         assert_eq!(alert["annotations"]["runbook_url"], runbook, "{name}");
     }
-    let values = &documents(&read("install/chart/values.yaml"))[0];
-    assert_eq!(values["monitoring"]["runbookBase"], RUNBOOK_BASE);
 }
 
 /// Where a query sums, the labels that it names are all that is left.
@@ -164,7 +157,7 @@ fn every_alert_on_a_node_names_it() {
 
 #[test]
 fn the_operator_gets_the_same_rules() {
-    let rules = read(RULES);
+    let rules = rules();
     let (_, groups) = rules.split_once("groups:\n").unwrap();
     let groups: String = groups
         .lines()
