@@ -82,8 +82,12 @@ struct Arguments {
     /// usual one.
     #[arg(long, value_name = "VERSION")]
     kubernetes: Option<String>,
+    /// Folder of `make release` that tweed's image and manifest come from, instead of this
+    /// build's.
+    #[arg(long, value_name = "DIR")]
+    release: Option<PathBuf>,
     /// Run in the kept cluster of this name, and keep it.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "workers", "keep", "kubernetes"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "workers", "keep", "kubernetes", "release"])]
     cluster: Option<String>,
     /// Folder for the results [default: e2e in cargo's target folder]
     #[arg(long, value_name = "DIR")]

@@ -134,13 +134,17 @@ fn cluster(arguments: &Arguments) -> Result<Cluster> {
     for lab in existing_labs()?.into_iter().filter(is_killed_run) {
         take_down(&lab.name)?;
     }
-    let spec = Spec {
+    let absolute = |folder: &PathBuf| {
+        fs::canonicalize(folder).with_context(|| format!("--release {}", folder.display()))
+    };
+    let mut spec = Spec {
         workers: arguments.workers,
         network: Network::None,
-        images: vec![Programs::find()?.target().join("tweed-image.tar")],
         kubernetes: arguments.kubernetes.clone(),
+        release: arguments.release.as_ref().map(absolute).transpose()?,
         ..Spec::default()
     };
+    spec.images = vec![spec.image_of_tweed(Programs::find()?.target())];
     Ok(Cluster::up(name, spec, progress)?)
 }
 

@@ -61,7 +61,7 @@ impl Cluster {
     pub fn up(name: &str, mut spec: Spec, progress: ProgressFn) -> Result<Self, LabError> {
         let start = Instant::now();
         let lab = Lab::named(name)?;
-        let image = tweed_image(&lab);
+        let image = spec.image_of_tweed(lab.programs().target());
         if spec.network == Network::Tweed && !spec.images.contains(&image) {
             spec.images.push(image);
         }
@@ -306,18 +306,13 @@ fn record_of(folder: &Path) -> PathBuf {
     folder.join("cluster.json")
 }
 
-/// The image that `make image` writes.
-fn tweed_image(lab: &Lab) -> PathBuf {
-    lab.programs().target().join("tweed-image.tar")
-}
-
 fn check_images(spec: &Spec) -> Result<(), LabError> {
     match spec.images.iter().find(|archive| !archive.is_file()) {
         None => Ok(()),
         Some(missing) => Err(LabError::MissingProgram {
             program: missing.display().to_string(),
             folder: PathBuf::from("."),
-            cure: "run `make image`",
+            cure: "run `make image`, or `make release` for the folder of a release",
         }),
     }
 }

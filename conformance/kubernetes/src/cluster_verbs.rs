@@ -109,6 +109,7 @@ impl Up {
             dual_stack: self.dual_stack,
             images,
             kubernetes: self.kubernetes.clone(),
+            release: None,
         })
     }
 }

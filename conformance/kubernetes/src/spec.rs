@@ -1,7 +1,7 @@
 //! The spec of a cluster: its size, its network, its addresses.
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +54,10 @@ pub struct Spec {
     /// `conformance/kubernetes/kubernetes/go.mod` pins.
     #[serde(default)]
     pub kubernetes: Option<String>,
+    /// A folder of `make release` that tweed's image and manifest come from; `None` is this
+    /// build.
+    #[serde(default)]
+    pub release: Option<PathBuf>,
 }
 
 impl Default for Spec {
@@ -65,6 +69,7 @@ impl Default for Spec {
             dual_stack: false,
             images: Vec::new(),
             kubernetes: None,
+            release: None,
         }
     }
 }
@@ -170,6 +175,26 @@ fn address(index: u8) -> Ipv4Addr {
 }
 
 impl Spec {
+    /// The archive of tweed's image: that of the release, or what `make image` has written
+    /// into cargo's target folder.
+    #[must_use]
+    pub fn image_of_tweed(&self, target: &Path) -> PathBuf {
+        match &self.release {
+            Some(folder) => folder.join(concat!("tweed-", env!("CARGO_PKG_VERSION"), "-image.tar")),
+            None => target.join("tweed-image.tar"),
+        }
+    }
+
+    /// What `kubectl apply` installs tweed from with this proxy: its option, and the path. A
+    /// release has the manifest for a cluster with kube-proxy only.
+    #[must_use]
+    pub fn manifest_of_tweed(&self, proxy: ProxyMode, source: &Path) -> (&'static str, PathBuf) {
+        match (proxy.manifest(), &self.release) {
+            (("--filename", _), Some(folder)) => ("--filename", folder.join("tweed.yaml")),
+            ((option, path), _) => (option, source.join(path)),
+        }
+    }
+
     /// The nodes that the cluster starts with, the control-plane node first.
     ///
     /// # Errors
@@ -201,6 +226,32 @@ mod tests {
                 "worker2 192.0.2.12",
                 "worker3 192.0.2.13"
             ]
+        );
+    }
+
+    #[test]
+    fn a_release_has_the_image_and_the_manifest_for_kube_proxy() {
+        let places = |spec: &Spec, proxy| {
+            let image = spec.image_of_tweed(Path::new("/target"));
+            let (_, manifest) = spec.manifest_of_tweed(proxy, Path::new("/source"));
+            [image, manifest].map(|path| path.display().to_string())
+        };
+        let mut spec = Spec::default();
+        assert_eq!(
+            places(&spec, ProxyMode::Nftables),
+            ["/target/tweed-image.tar", "/source/install/tweed.yaml"]
+        );
+        spec.release = Some("/release".into());
+        let image = format!("/release/tweed-{}-image.tar", env!("CARGO_PKG_VERSION"));
+        let [of_release, manifest] = places(&spec, ProxyMode::Iptables);
+        assert_eq!(
+            (of_release, manifest.as_str()),
+            (image, "/release/tweed.yaml")
+        );
+        let [_, overlay] = places(&spec, ProxyMode::Tweed);
+        assert!(
+            overlay.starts_with("/source/install/kustomize/"),
+            "{overlay}"
         );
     }
 

@@ -23,8 +23,8 @@ impl Cluster {
     /// kubectl's error; [`LabError::TimedOut`].
     pub fn install_tweed(&self) -> Result<Duration, LabError> {
         let start = Instant::now();
-        let (option, path) = self.proxy().manifest();
-        let path = self.context.lab.programs().source().join(path);
+        let source = self.context.lab.programs().source();
+        let (option, path) = self.spec().manifest_of_tweed(self.proxy(), &source);
         self.kubectl
             .run(["apply".as_ref(), option.as_ref(), path.as_os_str()])?;
         self.wait_nodes_ready()?;
