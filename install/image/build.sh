@@ -8,6 +8,12 @@
 #                                       have an index (`make image ARCH='amd64 arm64'`)
 #   install/image/build.sh --check ...  build it twice elsewhere, and fail if the digests
 #                                       differ
+#   install/image/build.sh --output FILE --name NAME ...
+#                                       write that archive, and NAME in place of
+#                                       localhost/tweed
+#   install/image/build.sh --packages ARCH
+#                                       build nothing, and print the Debian packages that are
+#                                       in the image, and their versions
 #
 # BUILDER=podman uses podman instead of buildah; the digest then differs. Root
 # is needed: files in the image belong to root. All state is in a folder of its
@@ -18,6 +24,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 target=$("$root/.cargo/target-folder")
 builder=${BUILDER:-buildah}
 version=$(sed -nE 's/^version = "(.*)"$/\1/p' "$root/Cargo.toml" | head -n 1)
+repository=$(sed -nE 's/^repository = "(.*)"$/\1/p' "$root/Cargo.toml" | head -n 1)
 name=localhost/tweed:$version
 own=$(dpkg --print-architecture)
 
@@ -83,6 +90,27 @@ package_of() {
     for file in "$file" "$(readlink -f "$file")" "/usr$file" "${file#/usr}"; do
         dpkg-query -S "$file" 2>/dev/null || true
     done | grep -v '^diversion ' | head -n 1 | cut -d: -f1
+}
+
+# packages: the Debian packages of nft's files and their versions, for `of_architecture`.
+packages() {
+    local file package log=""
+    if [ -z "$system" ]; then
+        # shellcheck disable=SC2016  # a format of dpkg-query
+        nft_files | while read -r file; do
+            package_of "$file"
+        done | sort --unique | xargs dpkg-query --show --showformat '${Package} ${Version}\n'
+        return
+    fi
+    # Packages that are only unpacked are in no list. A rebuilt one has its version in the
+    # changelog of the architecture.
+    for package in "$system"/usr/share/doc/*/; do
+        for log in "$package/changelog.Debian.$arch.gz" "$package/changelog.Debian.gz" "$package/changelog.gz"; do
+            [ -f "$log" ] && break
+        done
+        [ -f "$log" ] || fail "${package%/} has no changelog: its version is not known"
+        printf '%s %s\n' "$(basename "$package")" "$(zcat "$log" | sed -nE '1 s/^[^ ]+ \(([^)]+)\).*/\1/p')"
+    done
 }
 
 # Fills $1 with the content of the image. Modes are set explicitly, so that the
@@ -156,7 +184,7 @@ build() {
         [ "$arch" != arm64 ] || variant=/v8
         # All times are 0: the digest depends on the contents only.
         "${store[@]}" build --quiet --isolation chroot --timestamp 0 --pull=never --identity-label=false \
-            --platform "linux/$arch$variant" --build-arg "VERSION=$version" "${kind[@]}" \
+            --platform "linux/$arch$variant" --build-arg "VERSION=$version" --build-arg "SOURCE=$repository" "${kind[@]}" \
             --file "$root/install/image/Containerfile" "$state/context/$arch" >/dev/null
     done
     rm -f "$archive.new"
@@ -169,17 +197,26 @@ digest_of() {
 }
 
 main() {
-    local check= archive first second
-    if [ "${1:-}" = --check ]; then
-        check=1
+    local check="" archive="" first second
+    while [[ ${1:-} == -* ]]; do
+        case $1:$# in
+        --check:*) check=1 ;;
+        --output:[2-9]*) archive=$2 && shift ;;
+        --name:[2-9]*) name=$2:$version && shift ;;
+        --packages:2)
+            of_architecture "$2"
+            packages
+            return
+            ;;
+        *) fail "usage: $0 [--check] [--output FILE] [--name NAME] [ARCH...], or $0 --packages ARCH" ;;
+        esac
         shift
-    fi
-    [[ ${1:-} != -* ]] || fail "usage: $0 [--check] [ARCH...]"
-    archive=$target/tweed-image$(printf -- '-%s' "$@").tar
+    done
     if [ $# -eq 0 ]; then
-        archive=$target/tweed-image.tar
+        archive=${archive:-$target/tweed-image.tar}
         set -- "$own"
     fi
+    archive=${archive:-$target/tweed-image$(printf -- '-%s' "$@").tar}
     check_needs "$@"
     work=$(mktemp -d "$target/image.XXXXXX")
     trap 'rm -rf "$work"' EXIT
