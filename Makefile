@@ -3,7 +3,7 @@
 # JOB=demo, or JOB="overlay cni", is a part of it; BEFORE=DIR is for `bench`; SECONDS=N is for
 # `chaos` and `fuzz`, SEED=N for `chaos` and `repairs`, ROUNDS=N for `repairs` and `flaky`,
 # TARGETS="NAME…" for `fuzz`; ARCH=arm64 is for `build`, `image` and `kernels`, and `image`
-# takes ARCH="amd64 arm64" too.
+# takes ARCH="amd64 arm64" too. VERSION, OUT, IMAGE and SIGN_KEY are for `release`.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -40,7 +40,7 @@ shipped := tweed-agent tweed-ctl tweed-cni-plugin tweed-install tweed-ipam tweed
 bytewise := tweed-core tweed-cni tweed-planner tweed-netlink tweed-nft tweed-diagnosis tweed-watch tweed-ipam
 release_of = $(if $(filter $(own_arch),$(1)),$(CARGO) build --release,conformance/setup.sh cross $(1) && .cargo/cargo-for $(1) build --release $(addprefix --package ,$(shipped)))
 
-.PHONY: help setup setup-e2e build build-demo demo demo-policy demo-down image manifests cluster cluster-down test flaky e2e e2e-full e2e-versions kernels test-arch chaos repairs bench fuzz fuzz-minimise lint count fmt deny clean
+.PHONY: help setup setup-e2e build build-demo demo demo-policy demo-down image release manifests cluster cluster-down test flaky e2e e2e-full e2e-versions e2e-release kernels test-arch chaos repairs bench fuzz fuzz-minimise lint count fmt deny clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -74,6 +74,18 @@ demo-down: ## remove a demo that was kept, and what else a lab left behind
 image: build ## the container image, as target/tweed-image.tar (ARCH='amd64 arm64': one for both)
 	@conformance/setup.sh image
 	@$(SUDO) install/image/build.sh $(arch)
+
+# Programs of several processors are built, and packed in a step of its own, which takes less
+# than a minute and can be repeated: install/release.sh.
+release_archs := $(or $(arch),amd64 arm64)
+release_folder = $(or $(OUT),$(CARGO_TARGET_DIR)/release-$(VERSION))
+of_release = OUT='$(OUT)' IMAGE='$(IMAGE)' SIGN_KEY='$(SIGN_KEY)'
+release: ## all files of a release in target/release-VERSION (VERSION=0.1.0, OUT=DIR, IMAGE=NAME, SIGN_KEY=FILE, ARCH='amd64 arm64')
+	$(if $(VERSION),,$(error make release needs VERSION=, that of Cargo.toml))
+	@conformance/setup.sh release
+	@$(of_release) install/release.sh --preflight '$(VERSION)'
+	@$(foreach one,$(release_archs),$(call release_of,$(one)) &&) true
+	@$(of_release) install/release.sh '$(VERSION)' $(release_archs)
 
 # With `--workspace` even for a single test: with one package alone, cargo would compile
 # dependencies again with the features of that package.
@@ -117,6 +129,13 @@ e2e-full: setup-e2e image ## the same at full size: 100 pods a node, two minutes
 	@conformance/setup.sh policy-suite
 	@$(E2E) --full
 	@$(if $(ONLY)$(KEEP),true,$(MAKE) --no-print-directory e2e-versions)
+
+# The lab and the tests are those of this build. All of tweed comes from the folder.
+e2e-release: setup-e2e build ## install, paths and rights from the files of a release alone (VERSION=0.1.0, OUT=DIR)
+	$(if $(VERSION)$(OUT),,$(error make e2e-release needs VERSION=, or OUT= where make release had it))
+	@cd '$(release_folder)' && sha256sum --check --quiet SHA256SUMS
+	@$(SUDO) $(CARGO_TARGET_DIR)/release/tweed-e2e --release '$(release_folder)' --only install --only paths --only rights \
+		--out $(CARGO_TARGET_DIR)/e2e/release
 
 # Every version runs, also after one that fails.
 e2e-versions: setup-e2e image ## install, paths and rights on the other versions of Kubernetes

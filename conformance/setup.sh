@@ -7,6 +7,7 @@
 #                                   benchmarks run, and what policies and Services are compared
 #                                   with
 #   conformance/setup.sh image      for `make image`: buildah
+#   conformance/setup.sh release    for `make release`: the same, and what packs and signs
 #   conformance/setup.sh e2e        both, and for `make cluster` and `make e2e` a whole Kubernetes,
 #                                   helm and promtool: many minutes the first time
 #   conformance/setup.sh kubernetes-versions
@@ -67,6 +68,11 @@ lab() {
 image() {
     image_programs | install_packages
     check_rust
+}
+
+release() {
+    image
+    release_programs | install_packages
 }
 
 end_to_end() {
@@ -141,6 +147,7 @@ main() {
     demo) demo ;;
     lab) lab ;;
     image) image ;;
+    release) release ;;
     e2e) end_to_end ;;
     kubernetes-versions) kubernetes_versions ;;
     policy-suite) policy_suite ;;
@@ -151,7 +158,7 @@ main() {
     cross) cross "${2:-}" ;;
     deny) deny ;;
     fuzz) fuzz ;;
-    *) fail "usage: $0 [demo|lab|test|image|e2e|kubernetes-versions|policy-suite|previous|bench|kernels [ARCH]|cross [ARCH]|deny|fuzz]" ;;
+    *) fail "usage: $0 [demo|lab|test|image|release|e2e|kubernetes-versions|policy-suite|previous|bench|kernels [ARCH]|cross [ARCH]|deny|fuzz]" ;;
     esac
 }
 

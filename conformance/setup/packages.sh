@@ -29,6 +29,15 @@ buildah   buildah       the container image
 LIST
 }
 
+release_programs() {
+    cat <<'LIST'
+git         git             the commit that a release is made of
+jq          jq              the bill of materials
+gzip        gzip            the archives
+ssh-keygen  openssh-client  the signature
+LIST
+}
+
 cluster_programs() {
     cat <<'LIST'
 mount     mount         the file systems of a node

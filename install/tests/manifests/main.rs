@@ -25,6 +25,7 @@ mod image;
 mod kustomize;
 mod monitoring;
 mod pod;
+mod release;
 mod rights;
 mod shapes;
 mod values;
