@@ -75,8 +75,8 @@ image: build ## the container image, as target/tweed-image.tar (ARCH='amd64 arm6
 	@conformance/setup.sh image
 	@$(SUDO) install/image/build.sh $(arch)
 
-# Programs of several processors are built, and packed in a step of its own, which takes less
-# than a minute and can be repeated: install/release.sh.
+# The programs of all processors are built first. Packing them is a step of its own, which can
+# be repeated: install/release.sh.
 release_archs := $(or $(arch),amd64 arm64)
 release_folder = $(or $(OUT),$(CARGO_TARGET_DIR)/release-$(VERSION))
 of_release = OUT='$(OUT)' IMAGE='$(IMAGE)' SIGN_KEY='$(SIGN_KEY)'

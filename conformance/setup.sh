@@ -8,8 +8,9 @@
 #                                   with
 #   conformance/setup.sh image      for `make image`: buildah
 #   conformance/setup.sh release    for `make release`: the same, and what packs and signs
-#   conformance/setup.sh e2e        both, and for `make cluster` and `make e2e` a whole Kubernetes,
-#                                   helm and promtool: many minutes the first time
+#   conformance/setup.sh e2e        for the lab and `release`, and for `make cluster` and `make
+#                                   e2e` a whole Kubernetes, helm and promtool: many minutes the
+#                                   first time
 #   conformance/setup.sh kubernetes-versions
 #                                   for `make e2e-full`: the other versions of Kubernetes
 #   conformance/setup.sh policy-suite
@@ -77,7 +78,7 @@ release() {
 
 end_to_end() {
     lab
-    image
+    release
     cluster_programs | install_packages
     warn_of_little_room
     build_cluster
