@@ -46,11 +46,17 @@ pub enum ServedAt {
     Network(IpNetwork),
 }
 
-/// `primary`, `all`, or a CIDR.
+/// `primary`, `all`, or a CIDR: kube-proxy's words (KEP-6032), but for `localhost`, where its
+/// nftables mode needs a proxy in userspace.
 pub(super) fn node_ports_at(text: &str) -> Result<ServedAt, String> {
     match text {
         "primary" => Ok(ServedAt::Primary),
         "all" => Ok(ServedAt::All),
+        "localhost" => Err(
+            "node ports do not answer at loopback addresses, as nftables cannot \
+                            serve them there: leave localhost out, and use an address of the node"
+                .to_owned(),
+        ),
         other => (cidr(other).map(ServedAt::Network))
             .map_err(|why| format!("{why}; primary and all are allowed too")),
     }

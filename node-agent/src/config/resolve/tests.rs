@@ -232,6 +232,7 @@ refusals! {
     metrics_addr_without_port: "--metrics-addr 192.0.2.7" => "--metrics-addr", "an address and a port";
     metrics_addr_of_words: "--metrics-addr localhost:9116" => "--metrics-addr", "an address and a port";
     health_addr_without_port: "--health-addr 127.0.0.1" => "--health-addr", "an address and a port";
+    node_ports_at_loopback: "--nodeport-addresses primary,localhost" => "--nodeport-addresses", "leave localhost out";
     node_ports_at_words: "--nodeport-addresses eth0" => "--nodeport-addresses", "primary and all are allowed too";
     load_balancers_in_words: "--load-balancer-cidrs none" => "--load-balancer-cidrs", "all is allowed too";
     policy_wait_of_words: "--policy-wait long" => "--policy-wait", "2s or 500ms";
