@@ -30,9 +30,9 @@ pub struct Conflist<'a> {
     pub run_dir: Option<&'a PathBuf>,
     /// The plugins that are there, `tweed` among them, and the CNI versions that
     /// each of them supports.
-    pub answers: &'a [(String, BTreeSet<CniVersion>)],
-    /// The config that is there now: what others have appended to its chain stays.
-    pub earlier: &'a Earlier,
+    pub answers: &'a [(&'static str, BTreeSet<CniVersion>)],
+    /// What others have appended to the chain of the config that is there, and can be run.
+    pub appended: &'a [&'a Value],
 }
 
 impl Conflist<'_> {
@@ -42,26 +42,23 @@ impl Conflist<'_> {
         let at_most = versions.iter().rfind(|v| **v <= NEWEST_FOR_OLD_RUNTIMES);
         let base = at_most.copied().unwrap_or(NEWEST_FOR_OLD_RUNTIMES);
         let listed = versions.iter().filter(|version| **version >= base);
-        let chained = chained.into_iter().map(|name| {
-            let mut appended = self.earlier.appended();
-            let appended = appended.find(|(kind, _)| *kind == name);
-            appended.map_or_else(
-                || Plugin::chained(name),
-                |(_, plugin)| Plugin::Appended(plugin),
-            )
-        });
+        let chained = chained.into_iter().map(Plugin::chained);
+        let appended = self.appended.iter().copied().map(Plugin::Appended);
         File {
             cni_version: base.as_str(),
             cni_versions: listed.map(|version| version.as_str()).collect(),
             name: NETWORK_NAME,
-            plugins: std::iter::once(self.tweed()).chain(chained).collect(),
+            plugins: std::iter::once(self.tweed())
+                .chain(chained)
+                .chain(appended)
+                .collect(),
         }
     }
 
     /// The plugins to chain after `tweed`, and the versions that all plugins of
     /// the chain support. A plugin that shares no version with those before it is
     /// left out.
-    fn chain(&self) -> (Vec<&str>, BTreeSet<CniVersion>) {
+    fn chain(&self) -> (Vec<&'static str>, BTreeSet<CniVersion>) {
         let mut versions = BTreeSet::from(CniVersion::ALL);
         let mut chained = Vec::new();
         for (name, answered) in self.answers {
@@ -70,8 +67,8 @@ impl Conflist<'_> {
                 continue;
             }
             versions = common;
-            if name != super::TWEED {
-                chained.push(name.as_str());
+            if *name != super::TWEED {
+                chained.push(*name);
             }
         }
         (chained, versions)
@@ -136,8 +133,8 @@ enum Plugin<'a> {
     },
     Chained {
         #[serde(rename = "type")]
-        kind: &'a str,
-        capabilities: BTreeMap<&'a str, bool>,
+        kind: &'static str,
+        capabilities: BTreeMap<&'static str, bool>,
     },
     Appended(&'a Value),
 }
@@ -154,8 +151,8 @@ struct Range {
     subnet: IpNetwork,
 }
 
-impl<'a> Plugin<'a> {
-    fn chained(kind: &'a str) -> Self {
+impl Plugin<'_> {
+    fn chained(kind: &'static str) -> Self {
         let capability = match kind {
             "portmap" => "portMappings",
             other => other,
@@ -167,7 +164,7 @@ impl<'a> Plugin<'a> {
     }
 }
 
-fn enabled<'a>(capabilities: &[&'a str]) -> BTreeMap<&'a str, bool> {
+fn enabled(capabilities: &[&'static str]) -> BTreeMap<&'static str, bool> {
     capabilities.iter().map(|name| (*name, true)).collect()
 }
 
@@ -188,16 +185,17 @@ impl Earlier {
         plugins.filter_map(|plugin| Some((plugin["type"].as_str()?, plugin)))
     }
 
-    /// What others have appended to a config of tweed's, as service meshes do.
+    /// What others have appended to a config of tweed's, as service meshes do: the name of
+    /// the program, and what the config says of it.
     pub fn appended(&self) -> impl Iterator<Item = (&str, &Value)> {
         let first = self.chain().next().map(|(kind, _)| kind);
         let is_ours = self.name == NETWORK_NAME && first == Some(super::TWEED);
-        let of_others = |kind: &str| {
+        let is_of_others = |kind: &str| {
             let is_name = !kind.is_empty() && !kind.contains('/') && !kind.starts_with('.');
             is_name && kind != super::TWEED && !super::CHAINED.contains(&kind)
         };
         let chain = self.chain().filter(move |_| is_ours);
-        chain.filter(move |(kind, _)| of_others(kind))
+        chain.filter(move |(kind, _)| is_of_others(kind))
     }
 
     /// The CNI versions that a plugin of its chain supports: those of the chain.
@@ -222,7 +220,7 @@ mod tests {
         }
     }
 
-    fn answers(given: &[(&str, &str)]) -> Vec<(String, BTreeSet<CniVersion>)> {
+    fn answers(given: &[(&'static str, &str)]) -> Vec<(&'static str, BTreeSet<CniVersion>)> {
         let versions = |text: &str| {
             text.split_whitespace()
                 .filter_map(CniVersion::find)
@@ -230,18 +228,18 @@ mod tests {
         };
         given
             .iter()
-            .map(|(name, text)| ((*name).to_owned(), versions(text)))
+            .map(|(name, text)| (*name, versions(text)))
             .collect()
     }
 
-    fn render(network: &NodeNetwork, answers: &[(String, BTreeSet<CniVersion>)]) -> Value {
+    fn render(network: &NodeNetwork, answers: &[(&'static str, BTreeSet<CniVersion>)]) -> Value {
         let conflist = Conflist {
             network,
             policy_wait: Some(Duration::from_secs(2)),
             ready_file: Path::new("/run/tweed/ready"),
             run_dir: None,
             answers,
-            earlier: &Earlier::default(),
+            appended: &[],
         };
         serde_json::to_value(conflist.file()).unwrap()
     }
@@ -291,7 +289,7 @@ mod tests {
             ready_file: Path::new("/run/lab/alpha/ready"),
             run_dir: Some(&run_dir),
             answers: &[],
-            earlier: &Earlier::default(),
+            appended: &[],
         };
         let config: Value = serde_json::to_value(conflist.file()).unwrap();
         assert_eq!(config["plugins"][0]["runDir"], "/run/lab/alpha");

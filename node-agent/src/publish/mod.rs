@@ -149,7 +149,7 @@ impl Publisher {
         let plugins = self.ask_plugins().await;
         let has_plugin = plugins
             .iter()
-            .any(|(name, plugin)| name == TWEED && *plugin != Plugin::Missing);
+            .any(|(name, plugin)| *name == TWEED && *plugin != Plugin::Missing);
         self.had_plugin |= has_plugin;
         let of_plugins = plugins.iter().filter_map(|(name, plugin)| match plugin {
             Plugin::Usable(_) => None,
@@ -195,7 +195,7 @@ impl Publisher {
     fn let_pods_in(
         &mut self,
         network: &NodeNetwork,
-        plugins: &[(String, Plugin)],
+        plugins: &[(&'static str, Plugin)],
         metrics: &Metrics,
     ) -> Result<(), Problem> {
         let in_folder = |flag| move |error| problems::unwritable(flag, &error);
@@ -210,11 +210,8 @@ impl Publisher {
     }
 
     /// Asks `tweed` and the plugins that may be chained after it.
-    async fn ask_plugins(&mut self) -> Vec<(String, Plugin)> {
-        let earlier = self.earlier_conflist();
-        let appended = earlier.appended().map(|(name, _)| name);
-        let names = [TWEED].into_iter().chain(CHAINED).chain(appended);
-        let names: Vec<String> = names.map(ToOwned::to_owned).collect();
+    async fn ask_plugins(&mut self) -> Vec<(&'static str, Plugin)> {
+        let names: Vec<_> = [TWEED].into_iter().chain(CHAINED).collect();
         let paths = names.iter().map(|name| self.config.cni_bin_dir.join(name));
         let plugins = self.plugins.ask(&paths.collect::<Vec<_>>()).await;
         names.into_iter().zip(plugins).collect()
@@ -223,9 +220,19 @@ impl Publisher {
     fn write_conflist(
         &self,
         network: &NodeNetwork,
-        plugins: &[(String, Plugin)],
+        plugins: &[(&'static str, Plugin)],
     ) -> Result<Update, ReplaceError> {
         let earlier = self.earlier_conflist();
+        let (appended, gone): (Vec<_>, Vec<_>) = { earlier.appended() }
+            // Whether it runs is between the runtime and those who have appended it.
+            .partition(|(name, _)| {
+                self.config
+                    .cni_bin_dir
+                    .join(name)
+                    .symlink_metadata()
+                    .is_ok()
+            });
+        let appended: Vec<&Value> = appended.into_iter().map(|(_, plugin)| plugin).collect();
         let conflist = Conflist {
             network,
             policy_wait: self.policy_wait,
@@ -233,16 +240,24 @@ impl Publisher {
             run_dir: (self.config.run_dir != Path::new(DEFAULT_RUN_DIR))
                 .then_some(&self.config.run_dir),
             answers: &self.versions_of(plugins),
-            earlier: &earlier,
+            appended: &appended,
         };
         let file = conflist.file();
         // How others have formatted it is no reason to write it again.
         let text = regular_file::read(&self.conflist_path(), limits::CNI_CONFIG);
-        let there: Option<Value> = text
+        let there = text
             .ok()
             .and_then(|text| serde_json::from_slice(&text).ok());
         if there.is_some() && there == serde_json::to_value(&file).ok() {
             return Ok(Update::Unchanged);
+        }
+        for (name, _) in gone {
+            tracing::warn!(
+                plugin = name,
+                "removed from the CNI config, to which somebody has appended it: its program is \
+                 not in {}, so no pod could start",
+                self.config.cni_bin_dir.display()
+            );
         }
         update(&self.conflist_path(), &file)
     }
@@ -250,8 +265,11 @@ impl Publisher {
     /// The CNI versions of the plugins that are there. One that is late with its answer stays
     /// in the chain that has it: pods that start meanwhile would be without what it does for
     /// as long as they live.
-    fn versions_of(&self, plugins: &[(String, Plugin)]) -> Vec<(String, BTreeSet<CniVersion>)> {
-        let answered = |(name, plugin): &(String, Plugin)| {
+    fn versions_of(
+        &self,
+        plugins: &[(&'static str, Plugin)],
+    ) -> Vec<(&'static str, BTreeSet<CniVersion>)> {
+        let answered = |(name, plugin): &(&'static str, Plugin)| {
             let versions = match plugin {
                 Plugin::Usable(versions) => Some(versions.clone()),
                 Plugin::Unusable { may_pass: true, .. } => {
@@ -259,23 +277,25 @@ impl Publisher {
                 }
                 Plugin::Unusable { .. } | Plugin::Missing => None,
             };
-            Some((name.clone(), versions?))
+            Some((*name, versions?))
         };
         plugins.iter().filter_map(answered).collect()
     }
 
     /// The first config of a boot waits for a plugin that would be chained and is late with its
     /// answer, for the same reason: on a machine that has just started everything is late.
-    fn waits_for_late(&mut self, plugins: &[(String, Plugin)], now: Instant) -> Option<Problem> {
+    fn waits_for_late(
+        &mut self,
+        plugins: &[(&'static str, Plugin)],
+        now: Instant,
+    ) -> Option<Problem> {
         if self.was_ready() {
             return None;
         }
         let earlier = self.earlier_conflist();
         let is_late = |plugin: &Plugin| matches!(plugin, Plugin::Unusable { may_pass: true, .. });
         let (name, _) = plugins.iter().find(|(name, plugin)| {
-            CHAINED.contains(&name.as_str())
-                && is_late(plugin)
-                && earlier.versions_of(name).is_none()
+            CHAINED.contains(name) && is_late(plugin) && earlier.versions_of(name).is_none()
         })?;
         let since = *self.late_since.get_or_insert(now);
         let waits = now.saturating_duration_since(since) < self.late_limit;

@@ -217,10 +217,9 @@ fn what_others_append_to_the_chain_stays_while_its_program_is_there() {
     node.publish(&mut publisher, Some(&network(1450)));
     let appended = json!({"type": "istio-cni", "log_level": "info", "kubernetes": {"a": [1]}});
     let mut config = node.json(CONFIG);
-    config["plugins"]
-        .as_array_mut()
-        .unwrap()
-        .push(appended.clone());
+    let again = json!({"type": "istio-cni", "log_level": "debug"});
+    let both = [appended.clone(), again.clone()];
+    config["plugins"].as_array_mut().unwrap().extend(both);
     let text = config.to_string();
     std::fs::write(node.path(CONFIG), &text).unwrap();
 
@@ -234,7 +233,7 @@ fn what_others_append_to_the_chain_stays_while_its_program_is_there() {
     let plugins = || node.json(CONFIG)["plugins"].clone();
     assert_eq!(plugins()[0]["mtu"], 1400);
     assert_eq!(plugins()[1]["type"], "portmap");
-    assert_eq!(plugins()[2], appended);
+    assert_eq!([&plugins()[2], &plugins()[3]], [&appended, &again]);
 
     std::fs::remove_file(&mesh).unwrap();
     node.publish(&mut publisher, Some(&network(1400)));
