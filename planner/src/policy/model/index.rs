@@ -357,19 +357,25 @@ impl Index {
         }
     }
 
-    /// How many rules a policy has.
-    pub fn rules_of(&self, policy: &PolicyKey) -> usize {
-        let rules = match policy {
+    /// How much a policy has: rules and peers, and itself.
+    pub fn size_of(&self, policy: &PolicyKey) -> usize {
+        let size = match policy {
             PolicyKey::Network(namespace, name) => {
                 let policy = self.network_policy(namespace, name);
-                policy.map(|one| one.ingress.len() + one.egress.len())
+                policy.map(|one| {
+                    let rules = one.ingress.iter().chain(&one.egress);
+                    rules.map(|rule| 1 + rule.peers.len()).sum()
+                })
             }
             PolicyKey::Cluster(name) => {
                 let policy = self.cluster_policy(name);
-                policy.map(|one| one.ingress.len() + one.egress.len())
+                policy.map(|one| {
+                    let rules = one.ingress.iter().chain(&one.egress);
+                    rules.map(|rule| 1 + rule.peers.len()).sum()
+                })
             }
         };
-        rules.unwrap_or_default()
+        1 + size.unwrap_or(0)
     }
 
     fn network_policy(&self, namespace: &str, name: &str) -> Option<&NetworkPolicy> {

@@ -14,21 +14,22 @@ use super::local::{Local, PolicyKey};
 use super::select::{Policies, touched_policies};
 use super::{Model, index::Index};
 
-/// Maximum number of rules of the policies that one plan takes up, if these are more than one.
-const MAX_RULES: usize = 50;
+/// How much the policies that one plan takes up may have of rules and peers, each policy counting
+/// as one more, if these are more than one policy.
+const MAX_SIZE: usize = 150;
 
 /// The policies that wait, by whose they are.
 #[derive(Debug)]
 pub struct Queue {
     waiting: BTreeMap<Owner, BTreeSet<PolicyKey>>,
-    max_rules: usize,
+    max_size: usize,
 }
 
 impl Default for Queue {
     fn default() -> Self {
         Self {
             waiting: BTreeMap::new(),
-            max_rules: MAX_RULES,
+            max_size: MAX_SIZE,
         }
     }
 }
@@ -53,10 +54,10 @@ impl Queue {
         })
     }
 
-    /// For tests that cannot have so many rules.
+    /// For tests that cannot have so much.
     #[cfg(test)]
-    pub fn limit(&mut self, max_rules: usize) {
-        self.max_rules = max_rules;
+    pub fn limit(&mut self, max_size: usize) {
+        self.max_size = max_size;
     }
 }
 
@@ -88,8 +89,8 @@ impl Model {
             .extend(waiting.map(|(address, _)| *address));
         let cost = |key: &PolicyKey| {
             let was = self.in_force.get(key);
-            let was = was.map_or(0, |one| one.rules.count());
-            index.rules_of(key).max(was)
+            let was = was.map_or(0, |one| one.rules.size());
+            index.size_of(key).max(was)
         };
         let mut owners: Vec<(usize, Vec<(usize, PolicyKey)>)> = Vec::new();
         for keys in std::mem::take(&mut self.queue.waiting).into_values() {
@@ -97,7 +98,7 @@ impl Model {
             owners.push((keys.iter().map(|(cost, _)| cost).sum(), keys));
         }
         owners.sort_by_key(|(cost, _)| *cost);
-        let (mut taken, mut left) = (BTreeSet::new(), self.queue.max_rules);
+        let (mut taken, mut left) = (BTreeSet::new(), self.queue.max_size);
         for (cost, key) in owners.into_iter().flat_map(|(_, keys)| keys) {
             if cost <= left || taken.is_empty() {
                 left = left.saturating_sub(cost);

@@ -131,10 +131,16 @@ impl Atom {
 }
 
 impl Rules {
-    /// How many rules there are.
-    pub fn count(&self) -> usize {
+    /// How many rules and peers there are.
+    pub fn size(&self) -> usize {
         let both = DIRECTIONS.map(|direction| self.rules.get(direction).as_ref());
-        both.into_iter().flatten().map(Vec::len).sum()
+        let rules = both.into_iter().flatten().flatten();
+        rules
+            .map(|rule| match &rule.peers {
+                Peers::All => 1,
+                Peers::Any(atoms) => 1 + atoms.len(),
+            })
+            .sum()
     }
 
     /// Whether any rule names networks.

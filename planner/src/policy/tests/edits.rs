@@ -152,7 +152,7 @@ fn nobody_waits_for_a_namespace_in_which_very_many_rules_change() {
     delta(planner);
 
     // All at once, and a pod is added.
-    planner.model.queue.limit(2 * RULES);
+    planner.model.queue.limit(4 * RULES);
     for number in 0..10 {
         let mut edited = policy(number);
         edited.ingress.push(rule(number, 0, 9_000));
