@@ -22,6 +22,8 @@ pub struct Agent {
     pub run_dir: String,
     /// Whether its readiness probe succeeds.
     pub ready: bool,
+    /// Since when it does, or does not; empty if nobody says.
+    pub since: String,
     /// The tag of its image.
     pub version: String,
     /// Why the container does not run; none if it does.
@@ -113,6 +115,9 @@ fn agent(pod: &Value) -> Agent {
     let mut containers = items(pod, "/spec/containers");
     let container = containers.find(|one| one["name"] == CONTAINER);
     let container = container.unwrap_or(&Value::Null);
+    let mut conditions = items(pod, "/status/conditions");
+    let condition = conditions.find(|one| one["type"] == "Ready");
+    let condition = condition.unwrap_or(&Value::Null);
     let mut statuses = items(pod, "/status/containerStatuses");
     let status = statuses.find(|one| one["name"] == CONTAINER);
     let status = status.unwrap_or(&Value::Null);
@@ -122,6 +127,7 @@ fn agent(pod: &Value) -> Agent {
         pod: text(pod, "/metadata/name").to_owned(),
         run_dir: run_dir(container),
         ready: status["ready"] == true,
+        since: text(condition, "/lastTransitionTime").to_owned(),
         version: version(text(container, "/image")),
         down: down(pod, &status["state"]),
     }
@@ -184,6 +190,7 @@ mod tests {
                   "command": ["/usr/bin/tweed-agent"], "args": ["--run-dir=/run/other"] },
             ] },
             "status": { "phase": "Running",
+                "conditions": [{ "type": "Ready", "lastTransitionTime": "2026-11-30T01:00:00Z" }],
                 "containerStatuses": [{ "name": "agent", "ready": true, "state": state }] },
         })
     }
@@ -203,6 +210,7 @@ mod tests {
             pod: "tweed-2".to_owned(),
             run_dir: "/run/other".to_owned(),
             ready: true,
+            since: "2026-11-30T01:00:00Z".to_owned(),
             version: "0.1.0".to_owned(),
             down: None,
         };

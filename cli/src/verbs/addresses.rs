@@ -198,13 +198,11 @@ fn read(node: &Node) -> Result<Report, StoreError> {
     let folder = node.run_dir.join("ipam");
     let cidrs = pod_cidrs(&node.run_dir);
     let mut report = Report::default();
-    let mut networks = Store::networks(&folder)?;
-    if networks.is_empty() {
-        // Before its first pod a node has no store, and all of its range is free.
-        networks.extend(NetworkName::new(NETWORK_NAME).ok());
-    }
-    let is_only_one = networks.len() == 1;
+    let mut networks = BTreeSet::from_iter(Store::networks(&folder)?);
+    // Before its first pod a node has no store, and all of its range is free.
+    networks.extend(NetworkName::new(NETWORK_NAME).ok());
     for network in networks {
+        let is_the_nodes = network.as_str() == NETWORK_NAME;
         let store = Store::open(&folder, &network);
         let (records, problems) = store.records()?;
         report
@@ -220,7 +218,7 @@ fn read(node: &Node) -> Result<Report, StoreError> {
         let usage = cidrs.iter().filter_map(|range| {
             let usage = store.usage_of(*range)?;
             let (range, used, free) = (*range, usage.used, usage.free);
-            (used > 0 || is_only_one).then_some(Range { range, used, free })
+            (used > 0 || is_the_nodes).then_some(Range { range, used, free })
         });
         report.ranges.extend(usage);
     }

@@ -33,8 +33,8 @@ Examples:
   How this machine is, as root:
     tweedctl status --run-dir /run/tweed
 
-With -o wide it shows pod CIDRs and notes, too. It ends with 1 if a node is not ready or has a
-problem, and with 4 if one does not answer.";
+With -o wide it shows pod CIDRs and kinds that the API server lacks, too. It ends with 1 if a
+node is not ready or has a problem, and with 4 if one does not answer.";
 
 /// Time between two looks with `--watch`.
 const INTERVAL: Duration = Duration::from_secs(2);

@@ -70,8 +70,8 @@ fn trouble(place: &Place) -> Option<String> {
     (!both.is_empty()).then(|| format!("Node {node}: {}", both.join("; ")))
 }
 
-/// The warnings that are about these Nodes or their agents, each once. An agent that is ready
-/// says itself what is wrong, and what happened while it came up is past.
+/// The warnings that are about these Nodes or their agents, each once. What happened before an
+/// agent became ready is past.
 fn warnings(events: &[Value], places: &[Place]) -> Vec<String> {
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     for event in events {
@@ -79,10 +79,16 @@ fn warnings(events: &[Value], places: &[Place]) -> Vec<String> {
             text(event, "/involvedObject/kind"),
             text(event, "/involvedObject/name"),
         );
-        let is_ready = |place: &&Place| place.agent.as_ref().is_some_and(|agent| agent.ready);
+        let last = ["/lastTimestamp", "/eventTime", "/series/lastObservedTime"];
+        let last = last.map(|time| text(event, time)).into_iter().max();
+        let is_past = |place: &&Place| {
+            let agent = place.agent.as_ref();
+            // Times of the API are of one form and in UTC, so that their texts are in order.
+            agent.is_some_and(|agent| agent.ready && last < Some(&agent.since))
+        };
         let is_meant = places
             .iter()
-            .filter(|place| !is_ready(place))
+            .filter(|place| !is_past(place))
             .any(|place| match kind {
                 "Node" => name == place.node,
                 "Pod" => place.agent.as_ref().is_some_and(|agent| agent.pod == name),
@@ -115,6 +121,7 @@ mod tests {
             pod: format!("tweed-{node}"),
             run_dir: "/run/tweed".to_owned(),
             ready: down.is_none(),
+            since: "2026-11-30T01:00:00Z".to_owned(),
             version: "0.1.0".to_owned(),
             down: down.map(ToOwned::to_owned),
         });
@@ -172,7 +179,13 @@ mod tests {
             "Pod tweed-a: NoPodCidr: none",
         ];
         assert_eq!(lines, expected);
-        let ready = place("a", None, Some(None));
-        assert!(warnings(&events, &[ready]).is_empty());
+        let ready = [place("a", None, Some(None))];
+        let shown_of = |time: &str| {
+            let mut fails = event("Pod", "tweed-a", 3);
+            fails["lastTimestamp"] = time.into();
+            warnings(&[fails], &ready).len()
+        };
+        assert_eq!(shown_of("2026-11-30T00:59:59Z"), 0);
+        assert_eq!(shown_of("2026-11-30T01:00:01Z"), 1);
     }
 }

@@ -12,6 +12,9 @@ use crate::output::{Format, Page, Tone};
 use crate::verbs::nodes::{grouped, named};
 
 const NONE: &str = "-";
+/// What a note has of a kind of objects that the API server does not have: most clusters lack
+/// one, and it is of no consequence to them.
+const ABSENT: &str = ": there are no ";
 
 /// Prints the nodes and their problems.
 pub(super) fn render(answers: &[Answered<Report>], page: &mut Page<'_>) -> io::Result<()> {
@@ -47,13 +50,12 @@ pub(super) fn render(answers: &[Answered<Report>], page: &mut Page<'_>) -> io::R
         page.line(&format!("  on {nodes}"))?;
     }
     problems(answers, page)?;
-    if !is_wide {
-        return Ok(());
-    }
     let notes = answers.iter().flat_map(|(_, answer)| answer.iter());
     let notes = notes.flat_map(|report| {
         let node = report.node.as_str();
-        report.notes.iter().map(move |note| (note.clone(), node))
+        let notes = report.notes.iter();
+        let notes = notes.filter(move |note| is_wide || !note.contains(ABSENT));
+        notes.map(move |note| (note.clone(), node))
     });
     for (note, nodes) in grouped(notes) {
         page.line(&format!("note on {}: {note}", named(&nodes)))?;

@@ -93,15 +93,19 @@ range-full: warning
 }
 
 #[test]
-fn notes_are_shown_to_who_wants_to_see_more() {
+fn a_note_is_shown_once_and_that_a_kind_is_absent_with_more_columns() {
     let mut answers = [report("a", Vec::new()), report("b", Vec::new())];
     for (_, report) in &mut answers {
         let notes = &mut report.as_mut().unwrap().notes;
-        notes.push("there are no policies of this kind".to_owned());
+        notes.push("it lacks it: there are no policies".to_owned());
+        notes.push("loopback does not exist".to_owned());
     }
-    let note = "note on a, b: there are no policies of this kind\n";
-    assert!(shown(&answers, Format::Wide).ends_with(note));
-    assert!(!shown(&answers, Format::Table).contains("note"));
+    let absent = "note on a, b: it lacks it: there are no policies\n";
+    let other = "note on a, b: loopback does not exist\n";
+    let table = shown(&answers, Format::Table);
+    assert!(table.ends_with(other) && !table.contains(absent), "{table}");
+    let wide = shown(&answers, Format::Wide);
+    assert!(wide.contains(absent) && wide.ends_with(other), "{wide}");
 }
 
 /// What a node says whose agent does not run.
