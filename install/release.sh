@@ -97,6 +97,10 @@ check_out() {
     others=$(comm -13 <(
         printf '%s\n' SHA256SUMS SHA256SUMS.sig | cat - <(sed 's/^[^ ]* [ *]//' "$out/SHA256SUMS" 2>/dev/null) | sort
     ) <(find "$out" -mindepth 1 -printf '%P\n' | sort))
+    # A mirror of something else may list all of its files, too.
+    if [ -z "$others" ] && [ -n "$(ls -A "$out")" ]; then
+        grep -q ' [ *]tweed.yaml$' "$out/SHA256SUMS" 2>/dev/null || others=SHA256SUMS
+    fi
     [ -z "$others" ] || fail "$out has files that are not of a release, such as $(head -n 1 <<<"$others"): name another folder by OUT="
 }
 
