@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use tweed_lab::{LabError, wait_until};
+use tweed_lab::LabError;
 
 use super::policy;
 use super::scene::{ALL, Scene, ingress};
@@ -119,13 +119,7 @@ fn a_thousand_changes_leave_table_and_chains_in_place() -> Result<(), LabError> 
         );
         let policies: Vec<String> = [keep.clone(), other].into_iter().chain(changing).collect();
         scene.with(&policies)?;
-        // One plan takes up only some of them, and the flag of another namespace before the rest.
-        let what = format!("the policies of round {round}");
-        wait_until(&what, 6 * LIMIT, || match scene.reached() {
-            Ok([near, _]) if near == [open] => Ok(()),
-            Ok(reached) => Err(format!("{reached:?}")),
-            Err(error) => Err(error.chain()),
-        })?;
+        assert_eq!(scene.reached()?[0], [open], "round {round}");
         assert!(flow.moves(LIMIT), "round {round}");
     }
     assert_eq!(handles(&scene)?, before);
