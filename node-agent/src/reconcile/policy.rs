@@ -179,6 +179,7 @@ impl PolicyReconciler {
     /// Plans, and says what has to be watched from now on.
     fn plan_at(&mut self, index: &mut PolicyIndex, now: Instant) -> Step<Delta> {
         let step = index.planner.plan();
+        self.metrics.set_policies_queued(index.planner.queued());
         let wants = index.planner.wants();
         self.wants.send_if_modified(|now| {
             let changed = *now != wants;
@@ -277,7 +278,6 @@ impl Component for PolicyReconciler {
             self.metrics.set_policed(word(direction), policed);
         }
         self.metrics.set_policy_elements(desired.elements());
-        self.metrics.set_policies_queued(index.planner.queued());
         for (kind, count) in index.policies() {
             self.metrics.set_policies(kind, count);
         }

@@ -138,6 +138,7 @@ impl ServiceReconciler {
             }
         }
         let step = index.planner.plan();
+        self.metrics.set_services_queued(index.planner.queued());
         let desired = index.planner.desired();
         // If a write fails, the next plan may have no more of a frontend that this one has.
         let past = PastFrontends::of_last_run(&self.earlier, desired);
@@ -312,7 +313,6 @@ impl Component for ServiceReconciler {
 
     fn report(&self, index: &ServiceIndex, _: Instant) -> Outcome {
         self.metrics.set_services(index.planner.services());
-        self.metrics.set_services_queued(index.planner.queued());
         let effect = match self.progress {
             Progress::InForce => Effect::Warning,
             Progress::Unknown | Progress::Behind => self.unknown,

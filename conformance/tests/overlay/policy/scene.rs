@@ -7,6 +7,9 @@ use tweed_lab::{Cluster, ClusterPod, LabError, wait_until};
 use super::policy;
 use super::traffic::Listener;
 
+/// Maximum time until very many policies have had their turn.
+const TURNS: Duration = Duration::from_secs(60);
+
 /// A server on node 1, a client beside it and one on node 2.
 pub struct Scene {
     pub cluster: Cluster,
@@ -86,7 +89,31 @@ impl Scene {
             self.cluster.objects().set(&key, text.as_str());
         }
         self.policies = policies.len();
-        self.settle()
+        self.settle()?;
+        if self.take_turns()? {
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// One plan takes up only some of very many policies, and the flag's before the rest. Waits
+    /// until none is left, and says whether there were any.
+    fn take_turns(&self) -> Result<bool, LabError> {
+        let mut were_any = false;
+        let agents = self.cluster.nodes().values();
+        for agent in agents.filter_map(|node| node.agent.as_ref()) {
+            wait_until("no policy waits for its turn", TURNS, || {
+                match agent.metric("tweed_policies_queued") {
+                    Ok(Some(0.0)) => Ok(()),
+                    Ok(queued) => {
+                        were_any = true;
+                        Err(format!("{queued:?}"))
+                    }
+                    Err(error) => Err(error.chain()),
+                }
+            })?;
+        }
+        Ok(were_any)
     }
 
     /// Waits until both agents have read the policies of the file: one of the namespace
