@@ -112,11 +112,12 @@ pub fn try_tool(tool: &str, args: &[&str]) -> Result<String, String> {
         "{} is missing: run conformance/setup.sh e2e",
         program.display()
     );
-    let output = Command::new(program)
-        .args(args)
-        .current_dir(root())
-        .output()
-        .unwrap();
+    outcome(Command::new(program).args(args).current_dir(root()))
+}
+
+/// What a program prints if it succeeds, or else all that it says.
+pub fn outcome(command: &mut Command) -> Result<String, String> {
+    let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if output.status.success() {
         Ok(text(&output.stdout))

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::files::{read, root};
+use crate::files::{outcome, read, root};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -40,20 +40,14 @@ fn git(folder: &Path, arguments: &[&str]) {
 
 /// What the script says of a release of this version, written to `out`; `Err` where it refuses.
 fn preflight(folder: &Path, version: &str, out: &Path) -> Result<String, String> {
-    let output = Command::new(folder.join("install/release.sh"))
+    let mut script = Command::new(folder.join("install/release.sh"));
+    script
         .args(["--preflight", version])
         .env("CARGO_TARGET_DIR", folder.join("target"))
         .env("OUT", out)
         .env_remove("IMAGE")
-        .env_remove("SIGN_KEY")
-        .output()
-        .unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    if output.status.success() {
-        Ok(text(&output.stdout))
-    } else {
-        Err(text(&output.stderr))
-    }
+        .env_remove("SIGN_KEY");
+    outcome(&mut script)
 }
 
 #[test]
@@ -81,6 +75,11 @@ fn a_release_of_this_version_and_of_a_commit_only() {
     let refused = preflight(folder, VERSION, out).unwrap_err();
     assert!(refused.contains("such as mine"), "{refused}");
     fs::remove_file(out.join("mine")).unwrap();
+    // A mirror of something else lists all of its files, too.
+    fs::rename(out.join("tweed.yaml"), out.join("other.iso")).unwrap();
+    fs::write(out.join("SHA256SUMS"), "0  other.iso\n").unwrap();
+    let refused = preflight(folder, VERSION, out).unwrap_err();
+    assert!(refused.contains("such as SHA256SUMS"), "{refused}");
 
     fs::write(folder.join("new"), "").unwrap();
     let refused = preflight(folder, VERSION, out).unwrap_err();
