@@ -10,6 +10,9 @@ pub const DEFAULT_CNI_BIN_DIR: &str = "/opt/cni/bin";
 pub const DEFAULT_SYSCTL_DIR: &str = "/proc/sys/net";
 /// The kernel's file with the ID of the current boot.
 pub const DEFAULT_BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
+/// Folder of the programs of the fast path: bpffs is mounted above it. Names in bpffs have
+/// no dot.
+pub const DEFAULT_BPF_DIR: &str = "/sys/fs/bpf/tweed";
 /// Name of the network config that the agent writes into the config folder.
 pub const CONFLIST: &str = "10-tweed.conflist";
 /// Name of the file in the run folder that keeps the Nodes as the agent last knew

@@ -5,7 +5,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tweed_core::family::Family;
 use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes};
 
-use super::{LogFormat, MetricsAuth};
+use super::{FastPath, LogFormat, MetricsAuth};
 
 /// A type with one word on the command line for each of its values.
 pub(super) trait Choice: Copy + Send + Sync + 'static {
@@ -31,6 +31,11 @@ choices! {
     Family {
         V4, "ipv4", "IPv4";
         V6, "ipv6", "IPv6";
+    }
+    FastPath {
+        Off, "off", "They do not; programs of an earlier run are removed";
+        Auto, "auto", "They do, where this node can; where it cannot, its status says why";
+        On, "on", "They do; where this node cannot, that is a warning";
     }
     Masquerade {
         RandomFully, "random-fully", "Chosen at random for each flow";

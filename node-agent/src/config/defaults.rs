@@ -11,6 +11,10 @@ pub const VNI: u32 = 1;
 pub const VNI_RANGE: RangeInclusive<i64> = 1..=16_777_215;
 /// UDP port of VXLAN: what Linux used before 4789 was assigned, and flannel uses.
 pub const VXLAN_PORT: u16 = 8472;
+/// Directions of flows that the fast path remembers, for each family.
+pub const FAST_PATH_FLOWS: u32 = 65_536;
+/// Valid numbers of them. Of clap's type for ranges.
+pub const FAST_PATH_FLOWS_RANGE: RangeInclusive<i64> = 1024..=16_777_216;
 /// Address on which the agent serves `/metrics`, `/healthz` and `/readyz`.
 pub const METRICS_ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9116);
 /// Address on which the agent serves `/healthz` and `/readyz` for probes.

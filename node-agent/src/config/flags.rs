@@ -7,18 +7,19 @@ use clap::{Arg, ArgAction, CommandFactory as _, FromArgMatches as _, Parser};
 use clap::{builder::BoolishValueParser, value_parser};
 use ipnetwork::IpNetwork;
 use tweed_core::paths::{
-    DEFAULT_BOOT_ID_FILE, DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR,
-    DEFAULT_SYSCTL_DIR,
+    DEFAULT_BOOT_ID_FILE, DEFAULT_BPF_DIR, DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR,
+    DEFAULT_RUN_DIR, DEFAULT_SYSCTL_DIR,
 };
 use tweed_watch::client::Uri;
 
 use super::defaults::{
-    HEALTH_ADDR, METRICS_ADDR, NFT, SERVICES_HEALTH_ADDR, SERVICES_METRICS_ADDR, VNI, VNI_RANGE,
-    VXLAN_PORT,
+    FAST_PATH_FLOWS, FAST_PATH_FLOWS_RANGE, HEALTH_ADDR, METRICS_ADDR, NFT, SERVICES_HEALTH_ADDR,
+    SERVICES_METRICS_ADDR, VNI, VNI_RANGE, VXLAN_PORT,
 };
 use super::parse::ServedAt;
 use super::{
-    Backend, Family, LogFormat, Masquerade, MasqueradeIpv6, MasqueradeNodes, MetricsAuth, Mtu,
+    Backend, Family, FastPath, LogFormat, Masquerade, MasqueradeIpv6, MasqueradeNodes, MetricsAuth,
+    Mtu,
 };
 use super::{choices::choice, choices::switch, parse};
 use crate::VERSION;
@@ -218,6 +219,24 @@ pub struct Flags {
           value_parser = parse::listen_addr, default_value_t = SERVICES_METRICS_ADDR,
           help_heading = "Services")]
     pub services_metrics_addr: SocketAddr,
+
+    /// Whether established flows between pods skip the host's stack, by eBPF programs:
+    /// Linux 6.6 or later, CAP_BPF, CAP_PERFMON and a mounted bpffs
+    #[arg(long, env = "TWEED_FAST_PATH", value_name = "MODE", value_parser = choice::<FastPath>(),
+          default_value = "off", help_heading = "Fast path")]
+    pub fast_path: FastPath,
+
+    /// How many directions of flows the fast path remembers for each family, 1024 to
+    /// 16777216; beyond that, what was not used for longest takes the kernel's path
+    #[arg(long, env = "TWEED_FAST_PATH_FLOWS", value_name = "NUMBER",
+          value_parser = value_parser!(u32).range(FAST_PATH_FLOWS_RANGE),
+          default_value_t = FAST_PATH_FLOWS, help_heading = "Fast path")]
+    pub fast_path_flows: u32,
+
+    /// Folder, in a mounted bpffs, in which the fast path's programs are pinned
+    #[arg(long, env = "TWEED_BPF_DIR", value_name = "DIR", value_parser = parse::absolute,
+          default_value = DEFAULT_BPF_DIR, help_heading = "Fast path")]
+    pub bpf_dir: PathBuf,
 
     /// Folder of the runtime's network configs, in which the agent writes
     /// 10-tweed.conflist

@@ -42,6 +42,12 @@ pub struct Config {
     pub services: Option<tweed_planner::services::Options>,
     /// Whether the limits and timeouts of conntrack are set: only with Services.
     pub conntrack_limits: bool,
+    /// Whether established flows between pods skip the host's stack.
+    pub fast_path: FastPath,
+    /// How many directions of flows the fast path remembers, for each family.
+    pub fast_path_flows: u32,
+    /// Where the fast path's programs are pinned.
+    pub bpf_dir: PathBuf,
     /// Where `/healthz` and `/livez` are served for load balancers.
     pub services_health_addr: SocketAddr,
     /// Where metrics are served under kube-proxy's names.
@@ -113,6 +119,17 @@ impl SourceConfig {
             authorities: server.authorities.iter().map(digest).collect(),
         })
     }
+}
+
+/// Whether established flows between pods skip the host's stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FastPath {
+    /// They do not.
+    Off,
+    /// Where the node can.
+    Auto,
+    /// Always: that the node cannot is a problem.
+    On,
 }
 
 /// Who may read metrics.
