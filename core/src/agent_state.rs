@@ -80,6 +80,41 @@ pub struct AgentState {
     /// ready when it is gone from there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plugin: Option<String>,
+    /// The fast path; none if it is switched off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fast_path: Option<FastPathState>,
+}
+
+/// Whether established flows between pods skip the host's stack.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FastPathState {
+    /// Whether they do.
+    pub active: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Number of places at which a program is attached.
+    pub hooks: usize,
+    /// What takes the kernel's path all the same.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<String>,
+}
+
+impl FastPathState {
+    /// It in one sentence, for people.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        match &self.why {
+            Some(why) => format!("the fast path is off: {why}"),
+            None if self.left.is_empty() => format!("the fast path is on ({} hooks)", self.hooks),
+            None => {
+                let left = self.left.join("; ");
+                let hooks = self.hooks;
+                format!("the fast path is on ({hooks} hooks); not for {left}")
+            }
+        }
+    }
 }
 
 /// The part of `agent.json` by which STATUS answers. It can be read from the file

@@ -96,6 +96,9 @@ problem_kinds! {
     /// Flows to Services that lead to no endpoint cannot be removed from conntrack.
     Conntrack, "conntrack", Host, Warning,
         "mend what it names; the agent tries again by itself, and until then clients that keep sending from one socket may reach an endpoint that is gone";
+    /// With `--fast-path on`: established flows do not skip the host's stack.
+    FastPathOff, "fast-path-off", Host, Warning,
+        "mend what it names, or set --fast-path to auto; it is tried again every minute, and all packets take the kernel's path until then";
     /// A file that others read cannot be written.
     FileUnwritable, "file-unwritable", Host, NewPods,
         "let the agent write there, or name another folder; it is tried again";

@@ -1,7 +1,7 @@
 //! What plugin, agent and installer ask of the kernel over netlink: typed,
 //! synchronous, aware of network namespaces.
 //!
-//! The way of the data: [`link`], [`address`], [`route`], [`rule`], [`path`],
+//! The way of the data: [`link`], [`qdisc`], [`address`], [`route`], [`rule`], [`path`],
 //! [`neighbour`] and [`fdb`] (rtnetlink) and [`nf`] (nf_tables) build a [`request::Request`]; a
 //! [`socket::Socket`] sends it and reads the answer; the same modules decode what
 //! the kernel dumps. A [`monitor::Monitor`] reads notifications, which say only
@@ -29,6 +29,6 @@ pub mod socket;
 
 pub use error::{Cause, Error};
 pub use rt::{
-    Monitor, Notification, Request, Rtnetlink, Socket, address, fdb, link, neighbour, path, route,
-    rule,
+    Monitor, Notification, Request, Rtnetlink, Socket, address, fdb, link, neighbour, path, qdisc,
+    route, rule,
 };

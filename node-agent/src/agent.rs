@@ -144,6 +144,7 @@ pub async fn run(
         }
         let latest = progress.borrow_and_update().clone();
         publisher.set_services(latest.services);
+        publisher.set_fast_path(latest.fast_path);
         let (network, nodes_known) = (latest.network.as_ref(), latest.nodes_known);
         let publish = publisher.publish(network, nodes_known, &board, &metrics);
         // A plugin that hangs is not waited for either.

@@ -44,7 +44,8 @@ fn run(
         if has_changes && reconcilers.can_follow() {
             time = time.min(schedule.pause(now));
         }
-        if let Some(at) = reconcilers.walk_at(now) {
+        let others = [reconcilers.walk_at(now), reconcilers.fast_path_look_at()];
+        for at in others.into_iter().flatten() {
             time = time.min(at.saturating_duration_since(now));
         }
         wait(&reconcilers, state, time, has_changes);
@@ -59,6 +60,7 @@ fn run(
             schedule.followed(ended, ended - now);
         }
         reconcilers.walk_conntrack(Instant::now());
+        reconcilers.look_at_fast_path(Instant::now());
         let (stop, reported) = {
             // This may wait for a thread that applies events, so it comes before the
             // stores are taken.

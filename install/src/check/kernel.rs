@@ -199,7 +199,8 @@ fn try_nf_tables(
         let mut desired = Desired::default();
         desired.verdicts.active = true;
         OverlayTable::new(folder.path(), false).reconcile(&mut nft, &every_rule(wanted), true)?;
-        PolicyTable::new(folder.path(), false).reconcile(&mut nft, &desired, true)?;
+        PolicyTable::new(folder.path(), false, Box::new(drop))
+            .reconcile(&mut nft, &desired, true)?;
         return Ok(());
     }
     // There are rules for each timeout of session affinity.

@@ -1,5 +1,6 @@
 //! Messages of the kernel as bytes, for what is changed in them before they are decoded.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 // Of include/uapi/linux/rtnetlink.h.
@@ -7,7 +8,9 @@ pub(super) const RTM_NEWLINK: u16 = 16;
 pub(super) const RTM_DELLINK: u16 = 17;
 
 /// Bytes of an attribute before its value.
-pub(super) const ATTRIBUTE_HEADER: usize = 4;
+const ATTRIBUTE_HEADER: usize = 4;
+/// A kind of attribute that the kernel does not have.
+const UNKNOWN: u16 = 0x3fff;
 /// Flags in an attribute's kind (`NLA_F_NESTED`, `NLA_F_NET_BYTEORDER`).
 const KIND_FLAGS: u16 = 0xc000;
 
@@ -25,6 +28,16 @@ pub(super) fn next_attribute(
     }
     range.start += length.next_multiple_of(4);
     Some((kind, value))
+}
+
+/// `message` in which the attributes whose values begin at `values` are of a kind that nobody
+/// reads.
+pub(super) fn rename<'a>(mut message: Cow<'a, [u8]>, values: &[usize]) -> Cow<'a, [u8]> {
+    for value in values {
+        let kind = value - ATTRIBUTE_HEADER + 2;
+        message.to_mut()[kind..kind + 2].copy_from_slice(&UNKNOWN.to_ne_bytes());
+    }
+    message
 }
 
 pub(super) fn number_at(bytes: &[u8], at: usize) -> Option<u16> {

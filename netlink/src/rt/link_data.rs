@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use super::attributes::{ATTRIBUTE_HEADER, RTM_DELLINK, RTM_NEWLINK, next_attribute, number_at};
+use super::attributes::{RTM_DELLINK, RTM_NEWLINK, next_attribute, number_at, rename};
 use crate::answer::NLMSG_HEADER;
 
 // Of if_link.h.
@@ -18,8 +18,6 @@ const IFLA_INFO_SLAVE_DATA: u16 = 5;
 
 /// Bytes of a message about a link between its header and its attributes.
 const BODY: usize = 16;
-/// A kind of attribute that the kernel does not have.
-const UNKNOWN: u16 = 0x3fff;
 /// Of which links the data is read.
 const READ: &[u8] = b"vxlan";
 
@@ -48,12 +46,7 @@ pub(super) fn without_foreign_data(message: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
             foreign.append(&mut data);
         }
     }
-    let mut message = message;
-    for start in foreign {
-        let kind = start - ATTRIBUTE_HEADER + 2;
-        message.to_mut()[kind..kind + 2].copy_from_slice(&UNKNOWN.to_ne_bytes());
-    }
-    message
+    rename(message, &foreign)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! rtnetlink: links, addresses, routes and where they lead, routing rules, neighbours
-//! and FDB entries.
+//! rtnetlink: links and their queues, addresses, routes and where they lead, routing
+//! rules, neighbours and FDB entries.
 
 pub mod address;
 mod attributes;
@@ -9,6 +9,7 @@ mod link_data;
 pub mod neighbour;
 mod notification;
 pub mod path;
+pub mod qdisc;
 pub mod route;
 pub mod rule;
 mod texts;
@@ -32,7 +33,8 @@ impl Protocol for Rtnetlink {
     type Message = RouteNetlinkMessage;
 
     fn decodable(message: &[u8]) -> Cow<'_, [u8]> {
-        link_data::without_foreign_data(texts::with_valid_texts(message))
+        let message = link_data::without_foreign_data(texts::with_valid_texts(message));
+        qdisc::without_options(message)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::drops;
 use crate::schema;
 use crate::table::{Set, Skeleton};
 use crate::tables::POLICY_TABLE;
-pub use table::PolicyTable;
+pub use table::{InForce, OnInForce, PolicyTable};
 
 /// Version of the table's meaning: see [`Skeleton::new`].
 const FORMAT: u32 = 1;

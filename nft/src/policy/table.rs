@@ -32,9 +32,25 @@ use crate::tables::{POLICY_TABLE, Table, chunks, has_set};
 /// The file in the run folder that remembers how the kernel shows the whole table.
 const BASELINE: &str = "nft-skeleton-policy";
 
+/// By which policies the kernel lets packets pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InForce {
+    /// By none: there is no table of policies.
+    Nothing,
+    /// By those of a generation, whose bits these are in the conntrack mark of a flow that they
+    /// have let pass.
+    Mark(u32),
+    /// It is not known: a write has failed.
+    Unknown,
+}
+
+/// Is told what is in force as soon as the kernel has committed it.
+pub type OnInForce = Box<dyn Fn(InForce) + Send>;
+
 /// The table `inet tweed-policy`, for one thread in one network namespace.
 pub struct PolicyTable {
     keeper: Keeper,
+    on_in_force: OnInForce,
     /// Whether dropped packets are logged.
     log: bool,
     /// The generation in force, if that is known.
@@ -53,11 +69,12 @@ pub struct PolicyTable {
 
 impl PolicyTable {
     /// Changes nothing yet. `run_dir` must exist. With `log` packets are logged before they
-    /// are dropped.
+    /// are dropped. `on_in_force` is told what is in force.
     #[must_use]
-    pub fn new(run_dir: &Path, log: bool) -> Self {
+    pub fn new(run_dir: &Path, log: bool, on_in_force: OnInForce) -> Self {
         Self {
             keeper: Keeper::new(POLICY_TABLE, &run_dir.join(BASELINE)),
+            on_in_force,
             log,
             generation: None,
             lost: None,
@@ -80,6 +97,7 @@ impl PolicyTable {
         let seen = seen.as_ref().and_then(Generation::read);
         if let Some(seen) = seen {
             self.marks.came_in_force(seen);
+            (self.on_in_force)(InForce::Mark(seen.mark()));
         }
         self.lost = self.generation.filter(|_| seen.is_none());
         self.generation = seen.map(|seen| self.generation.unwrap_or(seen));
@@ -135,6 +153,7 @@ impl PolicyTable {
 
     /// The kernel has put a generation in force.
     fn came_in_force(&mut self, generation: Generation) {
+        (self.on_in_force)(InForce::Mark(generation.mark()));
         self.marks.came_in_force(generation);
         self.generation = Some(generation);
         self.in_force_at = self.keeper.replacements();
@@ -244,14 +263,9 @@ impl PolicyTable {
     }
 }
 
-impl Table for PolicyTable {
-    type Desired = Desired;
-    type Delta = Delta;
-
-    const KEY: TableKey<'static> = POLICY_TABLE;
-
+impl PolicyTable {
     /// A plan that is not active has no table.
-    fn reconcile(
+    fn reconcile_all(
         &mut self,
         nft: &mut Connection,
         desired: &Desired,
@@ -269,6 +283,28 @@ impl Table for PolicyTable {
         Ok(rules + self.reconcile_sets(nft, &skeleton, desired)?)
     }
 
+    /// After a failure it is not known what the kernel has taken.
+    fn tell_of_failure<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.inspect_err(|_| (self.on_in_force)(InForce::Unknown))
+    }
+}
+
+impl Table for PolicyTable {
+    type Desired = Desired;
+    type Delta = Delta;
+
+    const KEY: TableKey<'static> = POLICY_TABLE;
+
+    fn reconcile(
+        &mut self,
+        nft: &mut Connection,
+        desired: &Desired,
+        force_observe: bool,
+    ) -> Result<Outcome, Error> {
+        let reconciled = self.reconcile_all(nft, desired, force_observe);
+        self.tell_of_failure(reconciled)
+    }
+
     fn follow(&mut self, nft: &mut Connection, delta: &Delta) -> Result<Option<Outcome>, Error> {
         let Some(current) = self.generation.filter(|_| self.keeper.knows_provided()) else {
             return Ok(None);
@@ -277,7 +313,7 @@ impl Table for PolicyTable {
         if followed.is_err() {
             self.forget();
         }
-        followed
+        self.tell_of_failure(followed)
     }
 
     fn restore(&mut self, nft: &mut Connection) -> Result<Outcome, Error> {
@@ -297,6 +333,9 @@ impl Table for PolicyTable {
         self.generation = None;
         self.lost = None;
         self.marks = Marks::default();
-        self.keeper.remove(nft)
+        let removed = self.keeper.remove(nft);
+        let removed = self.tell_of_failure(removed)?;
+        (self.on_in_force)(InForce::Nothing);
+        Ok(removed)
     }
 }

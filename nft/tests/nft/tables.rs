@@ -25,7 +25,7 @@ impl Tables {
         Ok(Self {
             nft: Connection::open(run_dir, nft)?,
             overlay: OverlayTable::new(run_dir, log),
-            policy: PolicyTable::new(run_dir, log),
+            policy: PolicyTable::new(run_dir, log, Box::new(drop)),
             services: ServicesTable::new(run_dir, log),
         })
     }

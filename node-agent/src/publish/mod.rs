@@ -23,7 +23,7 @@ use ipnetwork::IpNetwork;
 use serde::Serialize;
 use serde_json::Value;
 use tweed_cni::CniVersion;
-use tweed_core::agent_state::{AGENT_STATE_FILE, LastState, READY_FILE, Ready};
+use tweed_core::agent_state::{AGENT_STATE_FILE, FastPathState, LastState, READY_FILE, Ready};
 use tweed_core::atomic_file::{self, ReplaceError, Update};
 use tweed_core::mtu;
 use tweed_core::paths::{CONFLIST, DEFAULT_RUN_DIR};
@@ -77,6 +77,8 @@ pub struct Publisher {
     last: LastState,
     /// Which Services the kernel serves by tweed's rules.
     services: Served,
+    /// How it is with the fast path, if that is not switched off.
+    fast_path: Option<FastPathState>,
     /// Why `agent.json` could not be written last time.
     state_problem: Option<Problem>,
     /// Whether the program `tweed` has been there in this boot: then the folder is the right one.
@@ -102,6 +104,7 @@ impl Publisher {
             network: None,
             last: LastState::default(),
             services: Served::default(),
+            fast_path: None,
             state_problem: None,
             had_plugin: false,
         };
@@ -126,6 +129,11 @@ impl Publisher {
     /// From now on `agent.json` says that the kernel serves these Services.
     pub fn set_services(&mut self, services: Served) {
         self.services = services;
+    }
+
+    /// From now on `agent.json` says this of the fast path.
+    pub fn set_fast_path(&mut self, fast_path: Option<FastPathState>) {
+        self.fast_path = fast_path;
     }
 
     /// Brings the files up to date and reports on `board` what is wrong with
@@ -376,6 +384,7 @@ impl Publisher {
         // For the next run, if this one publishes no network.
         state.mtu = state.mtu.or(self.last.mtu);
         state.plugin = self.had_plugin.then(|| self.plugin_path());
+        state.fast_path.clone_from(&self.fast_path);
         update(&self.state_path(), &state)
     }
 

@@ -48,6 +48,7 @@ pub(super) fn of_status(
             .map(|network| network.pod_cidrs.clone())
             .unwrap_or_default(),
         plugin: None,
+        fast_path: None,
     }
 }
 

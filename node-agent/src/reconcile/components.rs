@@ -119,6 +119,7 @@ impl Reconcilers {
             self.services
                 .delete_stale_flows(desired, &self.kernel, false);
         }
+        self.fast_path.walked(self.services.walks());
     }
 
     /// Plans all components and makes their tables as the plans say. A pod's first packet

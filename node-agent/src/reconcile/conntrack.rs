@@ -65,6 +65,8 @@ pub struct ConntrackReconciler {
     /// What walks ask with.
     conntrack: Idle<Conntrack>,
     problem: Option<Problem>,
+    /// How many walks have ended.
+    walks: u64,
 }
 
 #[derive(Debug, Default)]
@@ -88,7 +90,13 @@ impl ConntrackReconciler {
             walk: None,
             conntrack: Idle::default(),
             problem: None,
+            walks: 0,
         }
+    }
+
+    /// How many walks have ended.
+    pub fn walks(&self) -> u64 {
+        self.walks
     }
 
     /// Takes note of a step of the plan, which is `desired` now, before it is written. Of the
@@ -191,6 +199,7 @@ impl ConntrackReconciler {
             ..
         } = walk;
         let Ended { deleted, took } = walk.end();
+        self.walks += 1;
         self.judge.set(None);
         let is_complete = !self.judge.take_passed_over();
         match deleted {

@@ -16,6 +16,7 @@
 //! | [`kernel`] | VXLAN device, addresses, routes, neighbours, FDB entries |
 //! | [`pods`] | links of local pods, their routes and neighbours; stores |
 //! | [`tables`] | the tables `inet tweed`, `inet tweed-policy` and `inet tweed-services` |
+//! | [`fast_path`] | the eBPF programs at links, and their maps |
 //! | [`conntrack`] | no entries of conntrack by which UDP to Services leads to no endpoint |
 //! | [`policy`], [`services`] | nothing: they say what [`tables`] hold, each as a [`component`] |
 //! | [`firewalls`] | nothing: it looks for rules of others that drop or translate packets |
@@ -33,6 +34,7 @@ mod component;
 mod components;
 pub mod conntrack;
 mod drift;
+mod fast_path;
 pub mod firewalls;
 pub mod kernel;
 pub mod outcome;
@@ -53,6 +55,7 @@ use std::{mem, sync::Arc};
 use ipnetwork::IpNetwork;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tweed_core::agent_state::FastPathState;
 use tweed_core::mac::Mac;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::version::Version;
@@ -66,9 +69,10 @@ use crate::serve::services::proxy_health::KubeProxyRules;
 use crate::serve::status::{Reporter, StatusBoard};
 use crate::{config::Config, publish, serve::metrics::Metrics, state::State};
 use announce::Announcer;
+use fast_path::{FastPathReconciler, Given, Seen};
 use firewalls::FirewallInspector;
 use kernel::{Kernel, mirror::MirrorPart, reconciler::OverlayReconciler, way};
-use outcome::{Outcome, Retry};
+use outcome::{ObjectKind, Outcome, Retry};
 use pods::PodReconciler;
 use policy::PolicyReconciler;
 use routing::RoutingInspector;
@@ -105,6 +109,7 @@ pub struct Reconcilers {
     service_proxies: ServiceProxyInspector,
     announcer: Announcer,
     routing: RoutingInspector,
+    fast_path: FastPathReconciler,
     /// Whether every source had reported when the last plan was made.
     sources_reported: bool,
     /// What is known to be written: the rest is drift.
@@ -141,6 +146,8 @@ pub struct Progress {
     pub nodes_known: bool,
     /// Which Services the kernel serves.
     pub services: publish::Served,
+    /// How it is with the fast path, if that is not switched off.
+    pub fast_path: Option<FastPathState>,
 }
 
 /// What the reconcilers tell others while they run.
@@ -179,7 +186,8 @@ impl Reconcilers {
         if let Some(mut index) = state.policy() {
             policy.keep_earlier(&mut index);
         }
-        let mut tables = Tables::new(config, stop);
+        let fast_path = FastPathReconciler::new(config, metrics.clone());
+        let mut tables = Tables::new(config, fast_path.epoch(), stop);
         let mut services = ServiceReconciler::new(metrics.clone(), state, health_checks, earlier);
         // Load balancers need not wait for the first reconcile.
         services.observe(&mut tables);
@@ -201,6 +209,7 @@ impl Reconcilers {
             service_proxies: ServiceProxyInspector::new(serves.then_some(kube_proxy)),
             announcer: Announcer::new(&config.run_dir),
             routing: RoutingInspector::default(),
+            fast_path,
             sources_reported: false,
             written: drift::Written::default(),
             known: Vec::new(),
@@ -294,6 +303,7 @@ impl Reconcilers {
             sources_reported: self.sources_reported,
             nodes_known: self.planner.nodes() > 0,
             services: self.services.served(),
+            fast_path: self.fast_path.status(),
         };
         let retry = self.record(&outcome, problems);
         self.answer_waiting();
@@ -369,7 +379,47 @@ impl Reconcilers {
         self.tables.pause_with(self.firewalls.membership());
         let serves = self.services.is_in_force();
         found.merge(self.service_proxies.inspect(serves, due));
+        found.merge(self.reconcile_fast_path(network, found));
         Ok(())
+    }
+
+    /// Makes the fast path as everything else is by now.
+    fn reconcile_fast_path(&mut self, network: Option<&Network>, found: &Outcome) -> Outcome {
+        let services = self.state.services();
+        let services = services
+            .iter()
+            .flat_map(|index| index.planner.cluster_ips());
+        let given = Given {
+            network,
+            kernel: &self.kernel,
+            seen: Seen {
+                pods: self.pods.own_links(&self.kernel),
+                mirror: self.kernel.version(),
+                changes: self.kernel.changes_sent(),
+                walks: self.services.walks(),
+            },
+            services: &services.collect::<Vec<_>>(),
+            tables_written: found.written.contains_key(&ObjectKind::Nftables),
+        };
+        let outcome = self.fast_path.reconcile(given, &self.sysctls);
+        let status = self.fast_path.status();
+        let note = status.as_ref().map(FastPathState::sentence);
+        self.board
+            .set_notes(Reporter::FastPath, note.into_iter().collect());
+        outcome
+    }
+
+    /// When [`Self::look_at_fast_path`] has something to do, if it is not woken before.
+    pub fn fast_path_look_at(&self) -> Option<Instant> {
+        self.fast_path.look_at()
+    }
+
+    /// Puts back programs of the fast path that somebody has detached.
+    pub fn look_at_fast_path(&mut self, now: Instant) {
+        let outcome = self.fast_path.look(now);
+        if !outcome.written.is_empty() {
+            self.record_drift(&outcome);
+        }
     }
 
     /// Makes a new plan if the Nodes or this machine's own network have changed.
@@ -402,11 +452,8 @@ impl Reconcilers {
         }
     }
 
-    /// Counts what was written and puts the problems on the board.
-    fn record(&mut self, outcome: &Outcome, problems: Vec<Problem>) -> Retry {
-        for (kind, count) in &outcome.objects {
-            self.metrics.set_objects(kind.as_str(), *count);
-        }
+    /// Counts what was put back.
+    fn record_drift(&mut self, outcome: &Outcome) {
         for (kind, count) in self.written.record(self.planner.version(), outcome) {
             let names = outcome.names.get(&kind).cloned().unwrap_or_default();
             let objects: Vec<&str> = names.keys().map(String::as_str).collect();
@@ -414,6 +461,14 @@ impl Reconcilers {
             tracing::info!(kind, count, objects, "put back what something else changed");
             self.metrics.drift_repaired(kind, &names, count);
         }
+    }
+
+    /// Counts what was written and puts the problems on the board.
+    fn record(&mut self, outcome: &Outcome, problems: Vec<Problem>) -> Retry {
+        for (kind, count) in &outcome.objects {
+            self.metrics.set_objects(kind.as_str(), *count);
+        }
+        self.record_drift(outcome);
         let retry = Retry {
             resync: outcome.failed(),
             ..outcome.retry

@@ -33,6 +33,8 @@ pub enum ObjectKind {
     Sysctl,
     /// An element of the table `inet tweed`, or all its rules together.
     Nftables,
+    /// A program of the fast path at a link.
+    Program,
 }
 
 impl ObjectKind {
@@ -47,6 +49,7 @@ impl ObjectKind {
             Self::Fdb => "fdb",
             Self::Sysctl => "sysctl",
             Self::Nftables => "nftables",
+            Self::Program => "program",
         }
     }
 }

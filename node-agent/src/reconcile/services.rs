@@ -233,6 +233,11 @@ impl ServiceReconciler {
         at.filter(|_| self.is_in_force())
     }
 
+    /// How many walks through conntrack have ended.
+    pub fn walks(&self) -> u64 {
+        self.conntrack.walks()
+    }
+
     /// Whether [`Self::delete_stale_flows`] has something to do.
     pub fn walk_is_due(&self, now: Instant) -> bool {
         self.conntrack.is_due(now)

@@ -22,6 +22,7 @@ use tweed_nft::{Connection, Error, Table};
 use tweed_planner::overlay::desired::{Ruleset, RulesetDelta};
 use tweed_planner::overlay::{Network, OverlayPlanner};
 
+use super::fast_path::Epoch;
 use super::outcome::{ObjectKind, Outcome};
 use crate::config::Config;
 
@@ -40,6 +41,8 @@ pub struct Planned<D> {
 /// The tables, and what they share.
 pub struct Tables {
     config: Arc<Config>,
+    /// Is told which policies are in force.
+    epoch: Epoch,
     /// Cancelled when the agent is to end: a program `nft` that hangs is then
     /// not waited for.
     stop: CancellationToken,
@@ -113,9 +116,10 @@ impl Managed for ServicesTable {
 
 impl Tables {
     /// Opens nothing yet.
-    pub fn new(config: &Arc<Config>, stop: CancellationToken) -> Self {
+    pub fn new(config: &Arc<Config>, epoch: Epoch, stop: CancellationToken) -> Self {
         Self {
             config: Arc::clone(config),
+            epoch,
             stop,
             opened: None,
             written: None,
@@ -130,10 +134,12 @@ impl Tables {
                 let run_dir = &self.config.run_dir;
                 let nft = Connection::open(run_dir, &self.config.nft)?;
                 let log = self.config.policy_log;
+                let epoch = self.epoch.clone();
+                let on_in_force = Box::new(move |in_force| epoch.set_in_force(in_force));
                 Ok(empty.insert(Opened {
                     nft: nft.stopped_by(self.stop.clone()),
                     overlay: OverlayTable::new(run_dir, log),
-                    policy: ComponentTable::new(PolicyTable::new(run_dir, log)),
+                    policy: ComponentTable::new(PolicyTable::new(run_dir, log, on_in_force)),
                     services: ComponentTable::new(ServicesTable::new(run_dir, log)),
                 }))
             }

@@ -16,6 +16,7 @@ use tweed_watch::LastContact;
 
 use super::details::Details;
 use super::drops::Drops;
+use super::fast_path::FastPathCounters;
 use super::services::sync::ServiceSync;
 use super::status::Status;
 use super::watch_silence::{Listening, WatchSilence};
@@ -33,6 +34,16 @@ pub(crate) struct Direction {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct State {
     state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Why {
+    why: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Reason {
+    cause: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -69,6 +80,8 @@ macro_rules! metrics {
             pub service_sync: Arc<ServiceSync>,
             /// What people are told beside metrics.
             pub details: Arc<Details>,
+            /// What the programs of the fast path count.
+            pub fast_path: FastPathCounters,
             $(pub(crate) $name: $type,)+
         }
 
@@ -79,6 +92,7 @@ macro_rules! metrics {
                 let metrics = Self {
                     service_sync: Arc::new(ServiceSync::new(SystemTime::now())),
                     details: Arc::default(),
+                    fast_path: FastPathCounters::default(),
                     $($name: $new,)+
                 };
                 let mut registry = Registry::with_prefix("tweed");
@@ -87,6 +101,7 @@ macro_rules! metrics {
                 registry.register("build", "The running version, and its commit", build);
                 $(registry.register(stringify!($name), $help, metrics.$name.clone());)+
                 registry.register_collector(Box::new(Drops));
+                registry.register_collector(Box::new(metrics.fast_path.clone()));
                 (registry, metrics)
             }
         }
@@ -131,6 +146,12 @@ metrics! {
     // 50 µs to 0.8 s: from the same rack to what counts as lost.
     peer_round_trip_seconds: Histogram = Histogram::new(exponential_buckets(0.00005, 2.0, 15)),
         "How long answers of other nodes to small probes took, over the way of pods' packets";
+    fast_path_active: Family<Why, Gauge> = Family::default(),
+        "1 while established flows between pods skip the host's stack; else 0, by reason";
+    fast_path_hooks: Gauge = Gauge::default(),
+        "Number of places at which a program of the fast path is attached";
+    fast_path_invalidations: Family<Reason, Counter> = Family::default(),
+        "How often all flows had to pass the kernel's path again, by cause";
     problems: Family<Kind, Gauge> = Family::default(), "What /readyz lists, by kind";
     conflist_writes: Counter = Counter::default(),
         "Number of times that the CNI config was written";
@@ -222,6 +243,22 @@ impl Metrics {
             let peers = self.peers.get_or_create(&State { state });
             peers.set(gauge(count));
         }
+    }
+
+    /// Why the fast path is off, in a word, or none if it is on; with how many programs.
+    pub fn set_fast_path(&self, why: &'static str, hooks: usize) {
+        self.fast_path_active.clear();
+        let active = self.fast_path_active.get_or_create(&Why { why });
+        active.set(i64::from(why.is_empty()));
+        self.fast_path_hooks.set(gauge(hooks));
+    }
+
+    /// Counts that all flows have to pass the kernel's path again.
+    pub fn flows_invalidated(&self, cause: &'static str) {
+        let count = self
+            .fast_path_invalidations
+            .get_or_create(&Reason { cause });
+        count.inc();
     }
 
     /// Replaces the use of all ranges; ranges not given are no longer shown.

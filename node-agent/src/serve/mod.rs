@@ -20,6 +20,7 @@ mod connections;
 pub mod details;
 mod drops;
 mod exposition;
+pub mod fast_path;
 pub mod http;
 mod listener;
 pub mod metrics;

@@ -41,6 +41,8 @@ pub enum Reporter {
     ServiceHealthPorts,
     /// The probes of other nodes.
     Probes,
+    /// The fast path.
+    FastPath,
 }
 
 /// The current problems of all reporters, and since when readiness is unchanged.

@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ipnetwork::IpNetwork;
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::node::Node;
 use tweed_core::object::service::Service;
@@ -88,6 +89,13 @@ impl ServicePlanner {
         let changed = self.model.cidrs.apply(event);
         self.model.cidrs_touched |= changed;
         changed
+    }
+
+    /// Where the API server takes cluster IPs from, as far as it says so in ServiceCIDRs.
+    pub fn cluster_ips(&self) -> impl Iterator<Item = IpNetwork> {
+        let cidrs = self.model.cidrs.objects().values();
+        let texts = cidrs.flat_map(|cidr| cidr.cidrs.iter());
+        texts.filter_map(|text| text.parse().ok())
     }
 
     /// Sets the Node that this machine is. True if anything changed.

@@ -153,7 +153,18 @@ impl PodReconciler {
     /// The addresses of local pods, each with the index of its link: what comes from
     /// such a link with such a source is the pod's, whatever the routing says.
     pub fn links(&self, kernel: &Kernel) -> PodLinks {
-        self.kept()
+        Self::links_of(self.kept(), kernel)
+    }
+
+    /// Those of pods in the agent's own network.
+    pub fn own_links(&self, kernel: &Kernel) -> PodLinks {
+        let own = self.kept();
+        let own = own.filter(|record| record.network.as_str() == NETWORK_NAME);
+        Self::links_of(own, kernel)
+    }
+
+    fn links_of<'a>(records: impl Iterator<Item = &'a Record>, kernel: &Kernel) -> PodLinks {
+        records
             .filter_map(|record| Some((record, plan::link_of(record, kernel.mirror())?.index)))
             .flat_map(|(record, link)| {
                 let addresses = record.addresses.iter();

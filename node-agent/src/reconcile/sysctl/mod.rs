@@ -15,6 +15,7 @@
 //! | `net.ipv6.conf.<pod link>.{accept_ra,autoconf,accept_redirects}` | 0 | every pod's link, where the kernel has IPv6 |
 //! | `net.ipv6.conf.<pod link>.addr_gen_mode` | 1 (none) | the same |
 //! | `net.netfilter.nf_conntrack_…` | see [`conntrack`] | with Services |
+//! | `net.netfilter.nf_conntrack_tcp_…` | see [`fast_path`] | with the fast path |
 //!
 //! A value is written only if it differs, so a read-only `/proc/sys` with the
 //! right values is no problem. The values that those had before which do not end
@@ -28,6 +29,7 @@
 
 mod conntrack;
 mod desired;
+mod fast_path;
 mod found;
 mod switched;
 

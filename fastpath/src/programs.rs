@@ -1,0 +1,265 @@
+//! The programs, loaded: attached where a plan says, with their maps as it says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use aya::maps::lpm_trie::{Key, LpmTrie};
+use aya::maps::{HashMap, Map, MapData, MapError};
+use aya::{Ebpf, EbpfLoader, Pod};
+use ipnetwork::IpNetwork;
+use nix::libc;
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+use crate::counters::CounterReader;
+use crate::error::Error;
+use crate::hooks::{self, Hook, Place, maps_dir};
+use crate::layout::{LAYOUT, address, prefix};
+use crate::plan::{Node, Plan};
+use crate::settings::Settings;
+use crate::sys;
+
+/// The compiled programs. `build-object.sh` writes it.
+const OBJECT: &[u8] = aya::include_bytes_aligned!("bpf/fast_path.o");
+/// The kernel's types.
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+/// What the kernel keeps from programs.
+const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
+/// The maps that are pinned.
+const MAPS: [&str; 5] = ["settings", "flows", "nodes", "links", "counters"];
+
+/// `struct node`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct NodeValue {
+    address: u32,
+    link: u32,
+}
+
+#[expect(unsafe_code, reason = "the trait says that any bytes are valid")]
+// SAFETY: both fields are numbers, without padding between or after them.
+unsafe impl Pod for NodeValue {}
+
+/// What a plan has changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Where programs were attached.
+    pub attached: BTreeSet<Place>,
+    /// Where they were detached.
+    pub detached: BTreeSet<Place>,
+    /// Whether settings or maps were changed by which flows are sent.
+    pub ways: bool,
+}
+
+/// The programs and their maps.
+pub struct Programs {
+    dir: PathBuf,
+    loaded: Ebpf,
+    ids: BTreeMap<Hook, u32>,
+    settings: Settings,
+    nodes: LpmTrie<MapData, [u8; 16], NodeValue>,
+    /// What `nodes` holds.
+    known_nodes: BTreeMap<(u32, [u8; 16]), NodeValue>,
+    links: HashMap<MapData, u32, u32>,
+    /// What `links` holds.
+    known_links: BTreeMap<u32, u32>,
+    counters: CounterReader,
+}
+
+impl Programs {
+    /// Loads the programs, with what an earlier run has pinned in `dir`: maps are taken over,
+    /// and programs replaced where they are attached. `flows` is the number of directions of
+    /// flows that are remembered.
+    ///
+    /// # Errors
+    /// Why there can be no fast path.
+    pub fn load(dir: &Path, flows: u32) -> Result<Self, Error> {
+        check(dir)?;
+        // Maps of another layout or size are of no use, nor what is attached with them.
+        let version = format!("layout_{LAYOUT}_{flows}_");
+        let earlier = hooks::names(&maps_dir(dir))?;
+        if earlier.iter().any(|name| !name.starts_with(&version)) {
+            hooks::remove(dir)?;
+        }
+        hooks::make_dirs(dir)?;
+        let mut loader = EbpfLoader::new();
+        loader.map_max_entries("flows", flows);
+        for name in MAPS {
+            loader.map_pin_path(name, maps_dir(dir).join(format!("{version}{name}")));
+        }
+        let loaded = loader.load(OBJECT);
+        let mut loaded = loaded.map_err(|error| Error::of("the maps", &error))?;
+        let ids: BTreeMap<Hook, u32> = hooks::load(&mut loaded)?.into_iter().collect();
+        let settings = match loaded.map("settings") {
+            Some(Map::Array(map)) => Settings::map(map.fd())?,
+            _ => return Err(no_map("settings")),
+        };
+        let of = |error: MapError| Error::of("the maps", &error);
+        let mut take = |name| loaded.take_map(name).ok_or_else(|| no_map(name));
+        let nodes: LpmTrie<_, [u8; 16], NodeValue> = take("nodes")?.try_into().map_err(of)?;
+        let links: HashMap<_, u32, u32> = take("links")?.try_into().map_err(of)?;
+        let counters = CounterReader::of(take("counters")?)?;
+        let known_nodes = nodes.iter().map(|entry| {
+            let (key, value) = entry?;
+            Ok(((key.prefix_len(), key.data()), value))
+        });
+        let known_nodes = known_nodes.collect::<Result<_, MapError>>().map_err(of)?;
+        let known_links = links.iter().collect::<Result<_, MapError>>().map_err(of)?;
+        for place in hooks::pinned(dir)? {
+            hooks::replace(&mut loaded, dir, place)?;
+        }
+        Ok(Self {
+            dir: dir.to_owned(),
+            loaded,
+            ids,
+            settings,
+            nodes,
+            known_nodes,
+            links,
+            known_links,
+            counters,
+        })
+    }
+
+    /// The settings, to be kept and changed beside this.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        self.settings.clone()
+    }
+
+    /// Makes everything as planned. What is gone is detached first, and what is new is attached
+    /// last. The caller invalidates.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn apply(&mut self, plan: &Plan) -> Result<Changed, Error> {
+        let places = plan.places();
+        let mut changed = Changed::default();
+        for place in hooks::pinned(&self.dir)?.difference(&places) {
+            hooks::detach(&self.dir, *place)?;
+            changed.detached.insert(*place);
+        }
+        changed.ways = self.settings.set(plan);
+        changed.ways |= self.write_nodes(&plan.nodes)?;
+        changed.ways |= self.write_links(plan.kinds())?;
+        for place in places {
+            if self.is_attached(place) {
+                continue;
+            }
+            hooks::detach(&self.dir, place)?;
+            if hooks::attach(&mut self.loaded, &self.dir, place)? {
+                changed.attached.insert(place);
+            }
+        }
+        Ok(changed)
+    }
+
+    fn is_attached(&self, place: Place) -> bool {
+        let id = self.ids.get(&place.hook);
+        id.is_some_and(|id| hooks::is_attached(place, *id))
+    }
+
+    /// Whether a program is missing where this plan wants one.
+    #[must_use]
+    pub fn is_damaged(&self, plan: &Plan) -> bool {
+        !plan
+            .places()
+            .into_iter()
+            .all(|place| self.is_attached(place))
+    }
+
+    fn write_nodes(&mut self, nodes: &BTreeMap<IpNetwork, Node>) -> Result<bool, Error> {
+        let wanted: BTreeMap<_, _> = nodes
+            .iter()
+            .map(|(network, node)| {
+                let key = (prefix(*network), address(network.network()));
+                let value = match node {
+                    Node::Vxlan(ip) => NodeValue {
+                        address: u32::from_ne_bytes(ip.octets()),
+                        link: 0,
+                    },
+                    Node::Direct(link) => NodeValue {
+                        address: 0,
+                        link: *link,
+                    },
+                };
+                (key, value)
+            })
+            .collect();
+        let of = |error| Error::of("the map of nodes", &error);
+        let mut differed = false;
+        let gone: Vec<_> = self.known_nodes.keys().copied().collect();
+        for key in gone.into_iter().filter(|key| !wanted.contains_key(key)) {
+            self.nodes.remove(&Key::new(key.0, key.1)).map_err(of)?;
+            self.known_nodes.remove(&key);
+            differed = true;
+        }
+        for (key, value) in wanted {
+            if self.known_nodes.get(&key) != Some(&value) {
+                let in_map = Key::new(key.0, key.1);
+                self.nodes.insert(&in_map, value, 0).map_err(of)?;
+                self.known_nodes.insert(key, value);
+                differed = true;
+            }
+        }
+        Ok(differed)
+    }
+
+    fn write_links(&mut self, wanted: BTreeMap<u32, u32>) -> Result<bool, Error> {
+        let of = |error| Error::of("the map of links", &error);
+        let mut differed = false;
+        let gone: Vec<u32> = self.known_links.keys().copied().collect();
+        for link in gone.into_iter().filter(|link| !wanted.contains_key(link)) {
+            self.links.remove(&link).map_err(of)?;
+            self.known_links.remove(&link);
+            differed = true;
+        }
+        for (link, kind) in wanted {
+            if self.known_links.get(&link) != Some(&kind) {
+                self.links.insert(link, kind, 0).map_err(of)?;
+                self.known_links.insert(link, kind);
+                differed = true;
+            }
+        }
+        Ok(differed)
+    }
+
+    /// What the programs count, to be read beside this.
+    #[must_use]
+    pub fn counters(&self) -> CounterReader {
+        self.counters.clone()
+    }
+}
+
+fn no_map(name: &str) -> Error {
+    Error::Refused {
+        what: format!("the map {name}"),
+        why: "it is not in the object, or of another type".to_owned(),
+    }
+}
+
+/// What this node lacks, before anything is loaded.
+fn check(dir: &Path) -> Result<(), Error> {
+    let btf = Path::new(BTF);
+    if !btf.exists() {
+        return Err(Error::NoBtf(btf.to_owned()));
+    }
+    // The folder may not be there yet.
+    let nearest = dir.ancestors().find(|folder| folder.exists());
+    let is_bpffs = nearest.and_then(|folder| statfs(folder).ok());
+    if is_bpffs.is_none_or(|found| found.filesystem_type() != BPF_FS_MAGIC) {
+        return Err(Error::NoBpffs(dir.to_owned()));
+    }
+    // The loopback link has index 1 in every network namespace.
+    if let Err(error) = sys::tcx_programs(1, true) {
+        return Err(match error.raw_os_error() {
+            Some(libc::EINVAL) => Error::NoTcx,
+            _ => Error::of("a look at programs of links", &error),
+        });
+    }
+    let lockdown = fs::read_to_string(LOCKDOWN).unwrap_or_default();
+    if lockdown.contains("[confidentiality]") {
+        return Err(Error::Lockdown);
+    }
+    Ok(())
+}

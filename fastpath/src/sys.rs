@@ -1,0 +1,69 @@
+//! The one request of bpf(2) for which aya needs CAP_SYS_ADMIN, without that.
+
+use std::io;
+
+use nix::libc;
+
+/// The commands and attach types of `linux/bpf.h`.
+const BPF_PROG_QUERY: libc::c_int = 16;
+const BPF_TCX_INGRESS: u32 = 46;
+const BPF_TCX_EGRESS: u32 = 47;
+/// Maximum number of programs at one hook: `BPF_MPROG_MAX`.
+const MAX_PROGRAMS: usize = 64;
+
+/// The part of `union bpf_attr` for `BPF_PROG_QUERY`.
+#[repr(C)]
+#[derive(Default)]
+struct Query {
+    target_ifindex: u32,
+    attach_type: u32,
+    query_flags: u32,
+    attach_flags: u32,
+    prog_ids: u64,
+    count: u32,
+    padding: u32,
+    prog_attach_flags: u64,
+    link_ids: u64,
+    link_attach_flags: u64,
+    revision: u64,
+}
+
+/// The IDs of the tcx programs at a link, in the order in which they run.
+///
+/// # Errors
+/// `EINVAL` if the kernel has no tcx; `ENODEV` if there is no such link.
+pub(crate) fn tcx_programs(link: u32, ingress: bool) -> io::Result<Vec<u32>> {
+    let mut ids = [0_u32; MAX_PROGRAMS];
+    let mut query = Query {
+        target_ifindex: link,
+        attach_type: if ingress {
+            BPF_TCX_INGRESS
+        } else {
+            BPF_TCX_EGRESS
+        },
+        prog_ids: ids.as_mut_ptr() as u64,
+        count: MAX_PROGRAMS as u32,
+        ..Query::default()
+    };
+    #[expect(unsafe_code, reason = "nix has no such call")]
+    // SAFETY: the kernel reads and writes `query`, whose size it is told, and writes at most
+    // `count` numbers to `ids`; both live until it returns.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_QUERY,
+            &raw mut query,
+            size_of::<Query>(),
+        )
+    };
+    if answer < 0 {
+        let error = io::Error::last_os_error();
+        // Nothing is attached.
+        return match error.raw_os_error() {
+            Some(libc::ENOENT) => Ok(Vec::new()),
+            _ => Err(error),
+        };
+    }
+    let count = (query.count as usize).min(MAX_PROGRAMS);
+    Ok(ids.iter().take(count).copied().collect())
+}

@@ -1,0 +1,77 @@
+//! The sysctls of the fast path: connection tracking does not see the packets that skip the
+//! kernel's path.
+//!
+//! | sysctl | value | why |
+//! |---|---|---|
+//! | `nf_conntrack_tcp_be_liberal` | 1 | the next packet that it sees is far beyond the window that it knows, and would be dropped as invalid |
+//! | `nf_conntrack_tcp_ignore_invalid_rst` | 1 | so would the reset that ends such a connection |
+
+use std::fs;
+
+use tweed_core::sysctl::{CONNTRACK_BE_LIBERAL, CONNTRACK_IGNORE_INVALID_RST, place};
+
+use super::{Sysctl, Sysctls};
+use crate::reconcile::outcome::{ObjectKind, Outcome};
+
+/// The kernel's default of `net.ipv4.ip_local_port_range`.
+const LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
+
+fn wanted() -> [Sysctl; 2] {
+    [CONNTRACK_BE_LIBERAL, CONNTRACK_IGNORE_INVALID_RST].map(|path| Sysctl::machine(path, 1))
+}
+
+impl Sysctls {
+    /// Has conntrack take packets of connections for valid that it has not seen the packets
+    /// before of.
+    ///
+    /// # Errors
+    /// Why one cannot be set.
+    pub fn let_conntrack_miss_packets(&self) -> Result<Outcome, String> {
+        let mut outcome = Outcome::default();
+        let mut found = self.found.read().map_err(|error| error.to_string())?;
+        let wanted = wanted();
+        let met = self.remember_met(&wanted, &mut found);
+        met.map_err(|error| error.to_string())?;
+        for sysctl in &wanted {
+            let written = self.write_one(sysctl, Some(&mut found));
+            let written = written.map_err(|error| {
+                let (name, value) = (sysctl.name(), sysctl.value);
+                format!("{name} cannot be set to {value}: {error}; set it on the host")
+            })?;
+            outcome.wrote(ObjectKind::Sysctl, written.into(), &sysctl.path);
+        }
+        Ok(outcome)
+    }
+
+    /// Gives these sysctls back the values that they had before, where those are known.
+    pub fn have_conntrack_see_packets(&self) {
+        let Ok(mut found) = self.found.read() else {
+            return;
+        };
+        for sysctl in wanted() {
+            let Some(before) = found.values.remove(&sysctl.path) else {
+                continue;
+            };
+            let path = place(&self.net_dir, &sysctl.path);
+            let restored = fs::write(path, before.as_bytes())
+                .map_err(|error| error.to_string())
+                .and_then(|()| self.found.write(&mut found).map_err(|e| e.to_string()));
+            let name = sysctl.name();
+            match restored {
+                Ok(()) => tracing::info!(name, to = before, "sysctl restored"),
+                Err(error) => tracing::warn!(name, error, "sysctl not restored"),
+            }
+        }
+    }
+
+    /// The range of ports of this machine's own packets: `net.ipv4.ip_local_port_range`.
+    pub fn local_ports(&self) -> (u16, u16) {
+        let read = fs::read_to_string(self.net_dir.join("ipv4/ip_local_port_range"));
+        let read = read.unwrap_or_default();
+        let mut ports = read.split_whitespace().map(str::parse);
+        match (ports.next(), ports.next()) {
+            (Some(Ok(first)), Some(Ok(last))) => (first, last),
+            _ => LOCAL_PORTS,
+        }
+    }
+}
