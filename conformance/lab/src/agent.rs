@@ -87,10 +87,19 @@ pub struct Agent {
     conflist: PathBuf,
 }
 
+/// With `TWEED_LAB_FAST_PATH` all agents have the fast path that it names: every test of the
+/// lab is then one of that too.
+fn fast_path_of_all() -> Option<(&'static str, OsString)> {
+    let mode = std::env::var_os("TWEED_LAB_FAST_PATH")?;
+    Some(("TWEED_FAST_PATH", mode))
+}
+
 impl Agent {
     pub(crate) fn start(node: &Node, options: &AgentOptions) -> Result<Self, LabError> {
         let lab = node.lab();
         let program = lab.programs().own("tweed-agent")?;
+        // Each node is a machine with a bpffs of its own.
+        let bpffs = lab.bpffs(&format!("bpf-{}", node.name()))?;
         let mut command = match &options.strace {
             Some(strace) => strace.beside(node.netns(), program),
             None => node.netns().command(program),
@@ -105,10 +114,13 @@ impl Agent {
             .arg("--cni-bin-dir")
             .arg(node.cni_bin_dir())
             .args(["--metrics-addr", &METRICS.to_string()])
+            .arg("--bpf-dir")
+            .arg(bpffs.join("tweed"))
             .args(&options.args)
             // What tests count and compare is not to depend on what nodes that have no agent
             // do not answer; those of probes switch them on.
             .env("TWEED_PROBE_PEERS", "off")
+            .envs(fast_path_of_all())
             .envs(options.env.iter().map(|(key, value)| (key, value)));
         let process = Background::start(lab, &mut command, &node.folder().join("agent.log"))?;
         Ok(Self {

@@ -159,7 +159,7 @@ impl Lab {
     /// # Errors
     /// The system refuses.
     pub fn tmpfs(&self, name: &str) -> Result<PathBuf, LabError> {
-        self.mount_tmpfs(name, "mode=0755")
+        self.mount(name, "tmpfs", "mode=0755")
     }
 
     /// As [`Lab::tmpfs`], of at most this many megabytes: it can be filled without
@@ -168,16 +168,29 @@ impl Lab {
     /// # Errors
     /// The system refuses.
     pub fn small_tmpfs(&self, name: &str, megabytes: u32) -> Result<PathBuf, LabError> {
-        self.mount_tmpfs(name, &format!("mode=0755,size={megabytes}m"))
+        self.mount(name, "tmpfs", &format!("mode=0755,size={megabytes}m"))
     }
 
-    fn mount_tmpfs(&self, name: &str, options: &str) -> Result<PathBuf, LabError> {
+    /// A bpffs on the folder `name` of the lab's folder, a new one if there is none yet.
+    /// Returns its path.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn bpffs(&self, name: &str) -> Result<PathBuf, LabError> {
+        let path = self.core.folder.join(name);
+        if path.exists() {
+            return Ok(path);
+        }
+        self.mount(name, "bpf", "mode=0755")
+    }
+
+    fn mount(&self, name: &str, kind: &str, options: &str) -> Result<PathBuf, LabError> {
         let path = self.core.folder.join(name);
         fs::create_dir(&path).map_err(|e| LabError::file("create", &path, e))?;
         self.journalled("mounts", name, || {
-            let kind = Some("tmpfs");
+            let kind = Some(kind);
             mount(kind, &path, kind, MsFlags::empty(), Some(options))
-                .map_err(|errno| LabError::file("mount a tmpfs on", &path, errno.into()))
+                .map_err(|errno| LabError::file("mount a file system on", &path, errno.into()))
         })?;
         Ok(path)
     }

@@ -14,6 +14,7 @@ mod packets;
 mod state;
 
 mod crash;
+mod fast_path;
 mod hostile;
 mod injected;
 mod ipvs;

@@ -3,7 +3,7 @@
 
 pub mod active;
 mod scene;
-mod traffic;
+pub mod traffic;
 
 mod first_packet;
 mod flows;
