@@ -8,6 +8,7 @@ use crate::verbs::addresses::Addresses;
 use crate::verbs::bundle::Bundle;
 use crate::verbs::doctor::Doctor;
 use crate::verbs::drops::Drops;
+use crate::verbs::fast_path::FastPath;
 use crate::verbs::graph::Graph;
 use crate::verbs::papers::{Completion, Man};
 use crate::verbs::peers::Peers;
@@ -56,6 +57,8 @@ pub enum Command {
     Drops(Drops),
     /// Who has which address, and what is free, reserved or leaked
     Addresses(Addresses),
+    /// Whether flows skip the host's stack; switches that off for a look with tcpdump
+    FastPath(FastPath),
     /// Draw the nodes and the ways between them
     Graph(Graph),
     /// Everything that a report of a defect needs, in one archive, without secrets
@@ -84,6 +87,7 @@ mod tests {
             "tweedctl where shop/web --from pod --node a --node b",
             "tweedctl addresses -o wide --context c",
             "tweedctl completion bash",
+            "tweedctl fast-path off --for 5m --node a",
         ] {
             assert!(parse(line).is_ok(), "{line}: {:?}", parse(line));
         }
@@ -93,6 +97,7 @@ mod tests {
             "tweedctl why shop/web shop/db",
             "tweedctl version --run-dir /x --context c",
             "tweedctl version -o yaml",
+            "tweedctl fast-path --for 5m",
         ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
         }

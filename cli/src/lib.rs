@@ -69,6 +69,7 @@ pub fn run(cli: &Cli, page: &mut Page<'_>) -> Result<Exit> {
         Command::Peers(verb) => ask(verb, common, page),
         Command::Drops(verb) if verb.follow => follow(verb, common, page),
         Command::Drops(verb) => ask(verb, common, page),
+        Command::FastPath(verb) => ask(verb, common, page),
         Command::Version(verb) => {
             if page.format != Format::Json {
                 page.line(&format!("tweedctl {VERSION}"))?;

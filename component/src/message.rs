@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use tweed_core::agent_socket::message::{Judge, MAX_ANSWER, MAX_REQUEST, Message};
+use tweed_core::agent_state::FastPathState;
 use tweed_core::problem::{Effect, Problem};
 
 use crate::drops::Dropped;
@@ -28,6 +29,24 @@ pub enum Request {
     Peers {},
     /// What was dropped?
     Drops {},
+    /// How is it with the fast path, after it was switched?
+    FastPath {
+        /// What it is to be switched to; none to leave it as it is.
+        switch: Option<FastPathSwitch>,
+    },
+}
+
+/// What the fast path is switched to until the agent is started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FastPathSwitch {
+    /// As the agent's flags say.
+    On {},
+    /// Off.
+    Off {
+        /// For so many seconds; none until it is switched on.
+        seconds: Option<u64>,
+    },
 }
 
 /// What an agent answers to people.
@@ -49,6 +68,8 @@ pub enum Answer {
     Peers(Vec<PeerStatus>),
     /// To [`Request::Drops`]: one for each reason that the tables count.
     Drops(Vec<Dropped>),
+    /// To [`Request::FastPath`].
+    FastPath(FastPathState),
     /// The question cannot be answered.
     Error {
         /// Why.

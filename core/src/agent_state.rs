@@ -86,11 +86,14 @@ pub struct AgentState {
 }
 
 /// Whether established flows between pods skip the host's stack.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct FastPathState {
     /// Whether they do.
     pub active: bool,
+    /// Whether somebody has switched it off for a while.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,

@@ -13,7 +13,7 @@
 //! [`agent`] connects these parts, and [`program`] runs them with the resolved
 //! [`config`]. What others ask for may use [`descriptors`] up to its share, and what is not
 //! needed any more of [`memory`] is given back. [`probe`] asks the other nodes whether they
-//! are reached.
+//! are reached. [`fast_path`] is what people say of the fast path.
 
 pub mod agent;
 pub mod agent_socket;
@@ -21,6 +21,7 @@ pub mod config;
 pub mod descriptors;
 pub mod drop_log;
 pub mod enforce;
+pub mod fast_path;
 pub mod index;
 pub mod kept_nodes;
 pub mod logging;

@@ -29,6 +29,7 @@ use tweed_planner::probe::Prober;
 
 use crate::config::Config;
 use crate::enforce::Verdict;
+use crate::fast_path::FastPathSwitches;
 use crate::index::{Collection, Index, PolicyIndex, ServiceIndex, policy, services};
 use crate::members::{Line, Members};
 use crate::waiting_pods::WaitingPods;
@@ -44,6 +45,7 @@ pub struct State {
     waiting_pods: WaitingPods,
     /// None with `--probe-peers off`.
     probes: Option<Mutex<Prober>>,
+    fast_path: FastPathSwitches,
     wake: EventFd,
 }
 
@@ -100,6 +102,7 @@ impl State {
             services,
             waiting_pods: WaitingPods::default(),
             probes: config.probe_peers.then(Mutex::default),
+            fast_path: FastPathSwitches::default(),
             wake: EventFd::from_value_and_flags(0, flags)?,
         })
     }
@@ -204,6 +207,11 @@ impl State {
     /// `--probe-peers off`.
     pub fn peers(&self) -> Option<Vec<PeerStatus>> {
         Some(self.probes()?.status(Instant::now()))
+    }
+
+    /// What people have said of the fast path, and how it is.
+    pub fn fast_path(&self) -> &FastPathSwitches {
+        &self.fast_path
     }
 
     /// Has the kernel thread end after the reconcile that it is in.

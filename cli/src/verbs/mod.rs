@@ -4,6 +4,7 @@ pub mod addresses;
 pub mod bundle;
 pub mod doctor;
 pub mod drops;
+pub mod fast_path;
 pub mod graph;
 mod nodes;
 pub mod papers;

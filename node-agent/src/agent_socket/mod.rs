@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tweed_component::explain::{Explained, Question, Step, Where, Why};
-use tweed_component::message::{AgentStatus, Answer, Found, Request};
+use tweed_component::message::{AgentStatus, Answer, FastPathSwitch, Found, Request};
 use tweed_core::agent_socket::message::{self as plugin, Judge, MAX_WAIT, Message, MessageError};
 use tweed_core::object::node::Node;
 
@@ -44,6 +44,10 @@ const MAX_PROBLEMS: usize = 100;
 /// How often it is looked whether the socket is still in its place. Without it every ADD
 /// would leave its pod isolated until the agent is started again.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the kernel thread may take to switch the fast path until its state of before is
+/// the answer, and how often it is looked for.
+const SWITCH_LIMIT: Duration = Duration::from_secs(5);
+const SWITCH_POLL: Duration = Duration::from_millis(20);
 /// Pause after the kernel gave no connection: mostly it has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -51,6 +55,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 const POLICY_OFF: &str = "policies are not enforced on this node: --policy off";
 /// The same about probes.
 const PROBES_OFF: &str = "other nodes are not asked whether they are reached: --probe-peers off";
+/// The same about the fast path.
+const FAST_PATH_OFF: &str = "this agent has no fast path: --fast-path off (docs/fast-path.md)";
 /// The same about Services.
 const SERVICES_OFF: &str = "Services are not served by this agent: --services off. Ask whoever \
     serves them, such as kube-proxy, or set --services on and take kube-proxy away";
@@ -204,6 +210,7 @@ async fn answer(request: Request, state: &Arc<State>, questions: &Questions) -> 
         Request::Version {} => line(&Answer::Version(VERSION.to_owned())),
         Request::Peers {} => line(&peers(state)),
         Request::Drops {} => line(&drops(state).await),
+        Request::FastPath { switch } => line(&fast_path(state, switch).await),
         Request::Status {} => line(&Answer::Status(status(&questions.served))),
         Request::Metrics {} => line(&match questions.served.metrics_text() {
             Ok(text) => Answer::Metrics(text),
@@ -259,6 +266,30 @@ fn peers(state: &State) -> Answer {
 async fn drops(state: &Arc<State>) -> Answer {
     let dropped = state.in_thread(|_| tweed_nft::dropped()).await;
     dropped.map_or_else(failed, Answer::Drops)
+}
+
+/// Switches the fast path, and gives how it is when the kernel thread has done so.
+async fn fast_path(state: &State, switch: Option<FastPathSwitch>) -> Answer {
+    let switches = state.fast_path();
+    if switches.state().is_none() {
+        return failed(FAST_PATH_OFF);
+    }
+    if let Some(switch) = switch {
+        switches.switch(switch, Instant::now());
+        state.wake();
+    }
+    let is_done = || {
+        let is_paused = switches.pause(Instant::now()).is_some();
+        let now = switches.state().is_some_and(|state| state.paused);
+        switch.is_none() || is_paused == now
+    };
+    let until = Instant::now() + SWITCH_LIMIT;
+    while !is_done() && Instant::now() < until {
+        sleep(SWITCH_POLL).await;
+    }
+    switches
+        .state()
+        .map_or_else(|| failed(FAST_PATH_OFF), Answer::FastPath)
 }
 
 fn failed(message: impl ToString) -> Answer {

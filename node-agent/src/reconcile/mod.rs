@@ -237,7 +237,9 @@ impl Reconcilers {
         let services = self.state.services();
         let services = services.is_some_and(|index| index.has_changed());
         let nodes = self.planner.is_behind(&self.state.read().nodes);
-        let objects = policy || services || nodes;
+        let pause = self.state.fast_path().pause(Instant::now());
+        let switched = pause.is_some() != self.fast_path.is_paused();
+        let objects = policy || services || nodes || (switched && self.fast_path.is_known());
         if nft || waiting_pods || self.policy.enforces_later || objects {
             Changes::Wanted
         } else if kernel || firewalls {
@@ -400,12 +402,14 @@ impl Reconcilers {
             },
             services: &services.collect::<Vec<_>>(),
             tables_written: found.written.contains_key(&ObjectKind::Nftables),
+            pause: self.state.fast_path().pause(Instant::now()),
         };
         let outcome = self.fast_path.reconcile(given, &self.sysctls);
         let status = self.fast_path.status();
         let note = status.as_ref().map(FastPathState::sentence);
         self.board
             .set_notes(Reporter::FastPath, note.into_iter().collect());
+        self.state.fast_path().set_state(status);
         outcome
     }
 

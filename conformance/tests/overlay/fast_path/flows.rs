@@ -27,20 +27,24 @@ fn packets(cluster: &Cluster, index: u8, way: &str) -> Result<f64, LabError> {
 /// Waits until packets take a way.
 fn wait_for(cluster: &Cluster, index: u8, way: &str) -> Result<(), LabError> {
     let before = packets(cluster, index, way)?;
-    wait_until(&format!("packets to go {way} on node {index}"), LIMIT, || {
-        match packets(cluster, index, way) {
+    wait_until(
+        &format!("packets to go {way} on node {index}"),
+        LIMIT,
+        || match packets(cluster, index, way) {
             Ok(now) if now > before => Ok(()),
             Ok(now) => Err(format!("{now}: {}", all(cluster, index))),
             Err(error) => Err(error.chain()),
-        }
-    })
+        },
+    )
 }
 
 /// What the agent says of the fast path.
 fn all(cluster: &Cluster, index: u8) -> String {
     let text = agent(cluster, index).get("/metrics").map(|(_, text)| text);
     let text = text.unwrap_or_default();
-    let lines = text.lines().filter(|line| line.starts_with("tweed_fast_path"));
+    let lines = text
+        .lines()
+        .filter(|line| line.starts_with("tweed_fast_path"));
     lines.collect::<Vec<_>>().join("\n")
 }
 

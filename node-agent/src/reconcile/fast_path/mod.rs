@@ -32,6 +32,7 @@ use super::outcome::{ObjectKind, Outcome};
 use super::sysctl::Sysctls;
 use super::tables::PodLinks;
 use crate::config::{Config, FastPath as Mode};
+use crate::fast_path::Pause;
 use crate::serve::metrics::Metrics;
 
 /// The time from one look at the programs to the next: the kernel does not say when somebody
@@ -59,6 +60,8 @@ enum State {
     New,
     /// They are not to be loaded, and what an earlier run has left was removed.
     Off,
+    /// Somebody has switched them off.
+    Paused,
     /// They cannot be loaded.
     Failed {
         word: &'static str,
@@ -93,6 +96,8 @@ pub struct Given<'a> {
     pub services: &'a [IpNetwork],
     /// Whether tables had to be put back.
     pub tables_written: bool,
+    /// Whether somebody has switched it off for now.
+    pub pause: Option<Pause>,
 }
 
 impl FastPathReconciler {
@@ -122,6 +127,13 @@ impl FastPathReconciler {
         let mut outcome = Outcome::default();
         if self.mode == Mode::Off {
             self.switch_off(sysctls);
+        } else if let Some(pause) = given.pause {
+            if !self.is_paused() {
+                tracing::info!("the fast path is switched off for now");
+                self.unload();
+                self.state = State::Paused;
+            }
+            self.look_at = pause.until;
         } else if let Some(network) = given.network {
             self.note(&given);
             self.keep(network, &given, sysctls, &mut outcome);
@@ -235,24 +247,35 @@ impl FastPathReconciler {
         }
     }
 
-    /// When [`Self::look`] is due.
+    /// When [`Self::look`] is due, or a pause is over.
     pub fn look_at(&self) -> Option<Instant> {
-        self.look_at.filter(|_| self.is_loaded())
+        self.look_at
+    }
+
+    /// Whether it can be switched.
+    pub fn is_known(&self) -> bool {
+        self.mode != Mode::Off && !matches!(self.state, State::New)
+    }
+
+    /// Whether it is switched off for now.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.state, State::Paused)
     }
 
     /// Puts back programs that somebody has detached, if it is time to look. What was put
     /// back is in the outcome.
     pub fn look(&mut self, now: Instant) -> Outcome {
         let mut outcome = Outcome::default();
-        if self.look_at().is_none_or(|at| at > now) {
+        if self.look_at.is_none_or(|at| at > now) {
             return outcome;
         }
-        self.look_at = Some(now + LOOK);
-        let plan = &self.planned.plan;
-        if let State::On(programs) = &self.state
-            && programs.is_damaged(plan)
-        {
-            self.apply(&mut outcome);
+        // The end of a pause is seen by the next reconcile.
+        self.look_at = None;
+        if let State::On(programs) = &self.state {
+            self.look_at = Some(now + LOOK);
+            if programs.is_damaged(&self.planned.plan) {
+                self.apply(&mut outcome);
+            }
         }
         outcome
     }
@@ -305,12 +328,16 @@ impl FastPathReconciler {
             State::Off => None,
             State::New if self.mode == Mode::Off => None,
             State::New => Some(off("it is not known yet what it depends on")),
+            State::Paused => Some(FastPathState {
+                paused: true,
+                ..off("it is switched off for now (tweedctl fast-path off)")
+            }),
             State::Failed { why, .. } => Some(off(why)),
             State::On(_) => Some(FastPathState {
                 active: true,
-                why: None,
                 hooks: self.planned.plan.places().len(),
                 left: self.planned.left.clone(),
+                ..FastPathState::default()
             }),
         }
     }
@@ -319,6 +346,7 @@ impl FastPathReconciler {
         let (word, hooks) = match &self.state {
             State::Off => ("off", 0),
             State::New => ("starting", 0),
+            State::Paused => ("switched-off", 0),
             State::Failed { word, .. } => (*word, 0),
             State::On(_) => ("", self.planned.plan.places().len()),
         };

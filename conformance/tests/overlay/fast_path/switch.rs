@@ -1,0 +1,53 @@
+//! `tweedctl fast-path`: a look at all packets, for a while.
+
+use std::process::Command;
+use std::time::Duration;
+
+use tweed_lab::{Cluster, LabError, run};
+
+use super::scene::{LIMIT, cluster, hooks, wait_for};
+use crate::policy::traffic::Flow;
+
+/// What `tweedctl fast-path` prints about node 1.
+fn fast_path(cluster: &Cluster, words: &[&str]) -> Result<String, LabError> {
+    let program = cluster.lab().programs().own("tweedctl")?;
+    let mut command = Command::new(program);
+    let run_dir = cluster[1].node.run_dir();
+    command.args(["fast-path", "--run-dir"]).arg(run_dir);
+    run(command.args(words))
+}
+
+#[test]
+fn it_is_switched_off_for_a_while_and_comes_back() -> Result<(), LabError> {
+    let mut cluster = cluster(2)?;
+    let server = cluster.labelled_pod(1, "shop/server", "app=server")?;
+    let far = cluster.labelled_pod(2, "shop/far", "app=far")?;
+    let flow = Flow::open(far.netns(), &server, 7002)?;
+    wait_for(&cluster, 1, "vxlan-in")?;
+    assert!(fast_path(&cluster, &[])?.contains("the fast path is on"));
+
+    let off = fast_path(&cluster, &["off", "--for", "3s"])?;
+    assert!(off.contains("switched off for now"), "{off}");
+    assert_eq!(hooks(&cluster, 1)?, 0);
+    assert!(flow.moves(LIMIT));
+    wait_for(&cluster, 1, "vxlan-in")?;
+
+    fast_path(&cluster, &["off"])?;
+    assert!(flow.moves(LIMIT));
+    let on = fast_path(&cluster, &["on"])?;
+    assert!(on.contains("the fast path is on"), "{on}");
+    wait_for(&cluster, 1, "vxlan-in")?;
+    assert!(flow.moves(Duration::from_secs(5)));
+    let ended = flow.end();
+    assert!(ended.is_ok(), "{ended:?}");
+    Ok(())
+}
+
+#[test]
+fn an_agent_without_it_says_so() -> Result<(), LabError> {
+    let cluster = Cluster::start(1)?;
+    let refused = fast_path(&cluster, &[]);
+    let said = format!("{:?}", refused.err());
+    assert!(said.contains("--fast-path off"), "{said}");
+    Ok(())
+}
