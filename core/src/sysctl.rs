@@ -45,10 +45,11 @@ pub const ACCEPT_RA_DEFAULT: &str = "net/ipv6/conf/default/accept_ra";
 pub const ACCEPT_RA: i32 = 1;
 /// Value of `accept_ra`: accept router advertisements also while forwarding.
 pub const ACCEPT_RA_ALWAYS: i32 = 2;
-/// Whether conntrack takes packets of TCP outside of the window that it knows for valid.
-pub const CONNTRACK_BE_LIBERAL: &str = "net/netfilter/nf_conntrack_tcp_be_liberal";
-/// Whether conntrack takes resets outside of the window that it knows for valid.
-pub const CONNTRACK_IGNORE_INVALID_RST: &str = "net/netfilter/nf_conntrack_tcp_ignore_invalid_rst";
+/// With the fast path: conntrack does not see all packets of a connection, and takes those
+/// outside of the window that it knows.
+pub const TCP_BE_LIBERAL: &str = "net/netfilter/nf_conntrack_tcp_be_liberal";
+/// With the fast path: a reset that does not fit what conntrack has seen is forwarded.
+pub const TCP_IGNORE_INVALID_RST: &str = "net/netfilter/nf_conntrack_tcp_ignore_invalid_rst";
 /// Name of the file in the run folder with the former values: [`Found`].
 pub const FOUND: &str = "sysctls.json";
 
@@ -85,7 +86,7 @@ pub fn switched(path: &str) -> Option<Switched> {
 /// other paths.
 pub fn set_to(path: &str) -> Option<i32> {
     match path {
-        IP_FORWARD | FORWARDING_V6 | CONNTRACK_BE_LIBERAL | CONNTRACK_IGNORE_INVALID_RST => Some(1),
+        IP_FORWARD | FORWARDING_V6 | TCP_BE_LIBERAL | TCP_IGNORE_INVALID_RST => Some(1),
         _ => {
             let link = path.strip_prefix("net/ipv6/conf/")?;
             let link = link.strip_suffix("/accept_ra")?;

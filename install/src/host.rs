@@ -115,6 +115,7 @@ fn check_folders(asked: &HostArgs, folders: &Folders) -> Result<(), InstallError
         ("--cni-conf-dir", Some(&folders.cni_conf_dir)),
         ("--cni-bin-dir", Some(&folders.cni_bin_dir)),
         ("--run-dir", Some(&folders.run_dir)),
+        ("--bpf-dir", Some(&folders.bpf_dir)),
         ("--program-dir", asked.program_dir.as_ref()),
     ];
     for (flag, path) in folders {

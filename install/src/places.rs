@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use tweed_core::paths::{
-    DEFAULT_BOOT_ID_FILE, DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR,
-    DEFAULT_SYSCTL_DIR,
+    DEFAULT_BOOT_ID_FILE, DEFAULT_BPF_DIR, DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR,
+    DEFAULT_RUN_DIR, DEFAULT_SYSCTL_DIR,
 };
 
 use tweed_core::{limits, regular_file};
@@ -19,6 +19,7 @@ pub(crate) const ENVIRONMENT: &str = "/etc/tweed/agent.env";
 pub(crate) const CNI_CONF_DIR: &str = "TWEED_CNI_CONF_DIR";
 pub(crate) const CNI_BIN_DIR: &str = "TWEED_CNI_BIN_DIR";
 pub(crate) const RUN_DIR: &str = "TWEED_RUN_DIR";
+pub(crate) const BPF_DIR: &str = "TWEED_BPF_DIR";
 
 /// The folders, as typed. Names, variables and defaults are the agent's.
 #[derive(Debug, Clone, Args)]
@@ -38,6 +39,11 @@ pub struct PlaceArgs {
     /// /etc/tweed/agent.env, or /run/tweed
     #[arg(long, env = RUN_DIR, value_name = "DIR", value_parser = folder)]
     run_dir: Option<PathBuf>,
+
+    /// Folder of the fast path's programs, in bpffs; if not given, that of
+    /// /etc/tweed/agent.env, or /sys/fs/bpf/tweed
+    #[arg(long, env = BPF_DIR, value_name = "DIR", value_parser = folder)]
+    bpf_dir: Option<PathBuf>,
 
     /// Folder of the network's sysctls; not below --root
     #[arg(long, env = "TWEED_SYSCTL_DIR", value_name = "DIR", value_parser = folder,
@@ -65,6 +71,8 @@ pub struct Folders {
     pub cni_bin_dir: PathBuf,
     /// State of agent and plugin.
     pub run_dir: PathBuf,
+    /// The fast path's programs.
+    pub bpf_dir: PathBuf,
 }
 
 impl Default for Folders {
@@ -73,6 +81,7 @@ impl Default for Folders {
             cni_conf_dir: DEFAULT_CNI_CONF_DIR.into(),
             cni_bin_dir: DEFAULT_CNI_BIN_DIR.into(),
             run_dir: DEFAULT_RUN_DIR.into(),
+            bpf_dir: DEFAULT_BPF_DIR.into(),
         }
     }
 }
@@ -86,11 +95,13 @@ pub struct Places {
     pub cni_bin_dir: PathBuf,
     /// State of agent and plugin.
     pub run_dir: PathBuf,
+    /// The fast path's programs.
+    pub bpf_dir: PathBuf,
     /// Sysctls of the network.
     pub sysctl_dir: PathBuf,
     /// The boot ID.
     pub boot_id_file: PathBuf,
-    /// The first three as the agent sees them.
+    /// The first four as the agent sees them.
     pub folders: Folders,
     /// The text of the agent's environment file, if there is one.
     pub(crate) environment: Option<String>,
@@ -116,11 +127,13 @@ impl PlaceArgs {
             cni_conf_dir: pick(&self.cni_conf_dir, CNI_CONF_DIR, default.cni_conf_dir),
             cni_bin_dir: pick(&self.cni_bin_dir, CNI_BIN_DIR, default.cni_bin_dir),
             run_dir: pick(&self.run_dir, RUN_DIR, default.run_dir),
+            bpf_dir: pick(&self.bpf_dir, BPF_DIR, default.bpf_dir),
         };
         Ok(Places {
             cni_conf_dir: below(&self.root, &folders.cni_conf_dir),
             cni_bin_dir: below(&self.root, &folders.cni_bin_dir),
             run_dir: below(&self.root, &folders.run_dir),
+            bpf_dir: below(&self.root, &folders.bpf_dir),
             sysctl_dir: self.sysctl_dir.clone(),
             boot_id_file: self.boot_id_file.clone(),
             folders,
@@ -138,6 +151,7 @@ impl Places {
             cni_conf_dir: None,
             cni_bin_dir: None,
             run_dir: None,
+            bpf_dir: None,
             sysctl_dir: DEFAULT_SYSCTL_DIR.into(),
             boot_id_file: DEFAULT_BOOT_ID_FILE.into(),
             root: root.to_owned(),
@@ -187,6 +201,7 @@ mod tests {
         let places = places.resolve().unwrap();
         assert_eq!(places.cni_conf_dir, Path::new("/host/etc/cni/net.d"));
         assert_eq!(places.run_dir, Path::new("/host/run/other"));
+        assert_eq!(places.bpf_dir, Path::new("/host/sys/fs/bpf/tweed"));
         assert_eq!(places.sysctl_dir, Path::new("/proc/sys/net"));
         assert_eq!(places.boot_id_file, Path::new(DEFAULT_BOOT_ID_FILE));
         assert_eq!(places.on_host("/etc/x"), Path::new("/host/etc/x"));

@@ -3,18 +3,32 @@
 use std::path::Path;
 
 use clap::Args;
-use tweed_core::paths::{DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR};
+use tweed_core::paths::{
+    DEFAULT_BPF_DIR, DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR,
+};
 
 use super::unit;
 use crate::environment_file::value;
-use crate::places::{CNI_BIN_DIR, CNI_CONF_DIR, Folders, RUN_DIR, folder};
+use crate::places::{BPF_DIR, CNI_BIN_DIR, CNI_CONF_DIR, Folders, RUN_DIR, folder};
 
 pub(super) const EXAMPLE: &str = include_str!("../../systemd/agent.env");
 /// The variables, in the order of the file.
-const VARIABLES: [&str; 5] = [NODES, NODE_NAME, CNI_CONF_DIR, CNI_BIN_DIR, RUN_DIR];
+const VARIABLES: [&str; 6] = [
+    NODES,
+    NODE_NAME,
+    CNI_CONF_DIR,
+    CNI_BIN_DIR,
+    RUN_DIR,
+    BPF_DIR,
+];
 const NODES: &str = "TWEED_NODES";
 const NODE_NAME: &str = "TWEED_NODE_NAME";
-const DEFAULT_FOLDERS: [&str; 3] = [DEFAULT_CNI_CONF_DIR, DEFAULT_CNI_BIN_DIR, DEFAULT_RUN_DIR];
+const DEFAULT_FOLDERS: [&str; 4] = [
+    DEFAULT_CNI_CONF_DIR,
+    DEFAULT_CNI_BIN_DIR,
+    DEFAULT_RUN_DIR,
+    DEFAULT_BPF_DIR,
+];
 /// The lines of the example that are replaced. A folder is appended.
 const LINES: [(&str, &str); 2] = [
     (NODES, "TWEED_NODES=/etc/tweed/nodes.yaml"),
@@ -63,7 +77,7 @@ pub struct EnvironmentArgs {
 
 /// What the file says of these variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Environment([Option<String>; 5]);
+pub struct Environment([Option<String>; 6]);
 
 impl Environment {
     /// The values in a file. A folder that is the default is none.
@@ -87,6 +101,7 @@ impl Environment {
             other(&folders.cni_conf_dir, &default.cni_conf_dir),
             other(&folders.cni_bin_dir, &default.cni_bin_dir),
             other(&folders.run_dir, &default.run_dir),
+            other(&folders.bpf_dir, &default.bpf_dir),
         ])
     }
 

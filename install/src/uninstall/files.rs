@@ -148,7 +148,7 @@ fn remove(path: &Path, journal: &mut Journal<'_>) {
 }
 
 /// Removes a folder if it is empty.
-fn remove_empty(folder: &Path, journal: &mut Journal<'_>) {
+pub(super) fn remove_empty(folder: &Path, journal: &mut Journal<'_>) {
     if !folder.is_dir() {
         return;
     }

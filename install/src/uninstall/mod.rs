@@ -4,10 +4,12 @@
 //! The order matters. No agent may run, because it would restore everything. No
 //! pod may be left, because it would lose its network. The network's config is
 //! removed first, so that no new pod starts, and it is looked for pods once more;
-//! then the plugins, the objects in the kernel, the sysctls and the other files; then
+//! then the plugins; then the fast path, which relies on what follows: the objects in the
+//! kernel, and the sysctls; then the other files; then
 //! the lock that keeps an agent from starting; last the file that says which folders it
 //! had.
 
+mod fast_path;
 mod files;
 mod kernel;
 mod others;
@@ -64,6 +66,7 @@ pub fn run(asked: &UninstallArgs, journal: &mut Journal<'_>) -> Result<(), Insta
     };
     remove_conflist(&places, journal, left)?;
     files::remove_plugins(&places.cni_bin_dir, journal);
+    fast_path::remove(&places.bpf_dir, journal);
     let had_objects = kernel::remove(journal);
     let values = sysctls::restore(&places, asked.restore_cni, journal);
     files::remove_host_install(&places, journal);

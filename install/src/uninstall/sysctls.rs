@@ -202,6 +202,8 @@ fn write(place: &Path, value: i32) -> Result<(), InstallError> {
 
 #[cfg(test)]
 mod tests {
+    use tweed_core::sysctl::{TCP_BE_LIBERAL, TCP_IGNORE_INVALID_RST};
+
     use super::*;
 
     const FORWARD: &str = "net/ipv4/ip_forward";
@@ -230,7 +232,13 @@ mod tests {
             (link, "1", "0", true, None),
             (link, "1", "2", true, Some(2)),
             (link, "x", "1", true, None),
+            // For the fast path.
+            (TCP_BE_LIBERAL, "0", "1", true, Some(0)),
+            (TCP_BE_LIBERAL, "1", "1", true, None),
+            (TCP_IGNORE_INVALID_RST, "0", "1", false, Some(0)),
+            (TCP_IGNORE_INVALID_RST, "1", "0", false, None),
             // A file that names others does not write them.
+            ("net/netfilter/nf_conntrack_max", "1", "2", false, None),
             ("kernel/panic", "0", "1", false, None),
             ("net/ipv4/tcp_ecn", "0", "1", false, None),
             ("../etc/passwd", "0", "1", false, None),

@@ -210,3 +210,79 @@ fn a_run_folder_that_is_mounted_is_emptied() {
         assert!(removed, "{said}");
     }
 }
+
+/// In a real bpffs. Its links stand for pins: unlinked they are in the same way.
+#[test]
+fn programs_of_the_fast_path_are_unpinned_and_others_stay() {
+    let node = Node::new();
+    let bpf = node.path("/sys/fs/bpf");
+    std::fs::create_dir_all(&bpf).unwrap();
+    let pins = "tweed/links/pod_in_7 tweed/links/nic_in_2 tweed/maps/cfg other/progs/theirs";
+    let script = format!(
+        "cd {bpf}; mount -t bpf bpf . && cd . && cd {bpf}
+        for pin in {pins}; do mkdir -p $(dirname $pin); ln -s pin $pin; done
+        \"$@\" --dry-run; \"$@\" || exit 1
+        find . -type l",
+        bpf = bpf.display()
+    );
+    let mount = format!("exec unshare --mount sh -c '{script}' sh \"$@\"");
+    let said = node.run_after(&mount, &["uninstall"]).succeeds();
+    for line in [
+        "removed {}/tweed/links: 2 hooks of the fast path\n",
+        "removed {}/tweed/maps: 1 map of the fast path\n",
+        "removed {}/tweed\n",
+    ] {
+        let line = line.replace("{}", &bpf.display().to_string());
+        assert!(said.contains(&line), "{said}");
+    }
+    assert!(
+        said.contains("would remove ") && said.ends_with("\n./other/progs/theirs\n"),
+        "{said}"
+    );
+}
+
+/// The kernel has its folder, and nobody has mounted anything there, or nobody has used it.
+#[test]
+fn without_a_fast_path_there_is_nothing_to_unpin() {
+    let node = Node::new();
+    let bpf = node.path("/sys/fs/bpf");
+    std::fs::create_dir_all(&bpf).unwrap();
+    let mount = format!("mount -t bpf bpf {}", bpf.display());
+    for prepare in ["", &mount] {
+        let prepare = format!("exec unshare --mount sh -c '{prepare}\nexec \"$@\"' sh \"$@\"");
+        let said = node.run_after(&prepare, &["uninstall"]).succeeds();
+        assert_eq!(said, "nothing of tweed is on this machine\n");
+    }
+}
+
+/// A folder that an agent on a machine had, and what else is in there.
+#[test]
+fn the_fast_path_is_where_the_agent_had_it() {
+    let node = Node::new();
+    node.write("/etc/tweed/agent.env", "TWEED_BPF_DIR=/bpf/mine\n");
+    for path in ["/bpf/mine/links/a", "/bpf/mine/maps/b", "/bpf/mine/notes"] {
+        node.write(path, "");
+    }
+    let said = node.run(&["uninstall"]).succeeds();
+    assert!(said.contains("it still contains notes"), "{said}");
+    assert_eq!(node.files()[0], "/bpf/mine/notes");
+}
+
+/// The agent has set them for the fast path.
+#[test]
+fn conntrack_is_as_strict_as_before() {
+    let node = Node::new();
+    let strict = "netfilter/nf_conntrack_tcp_be_liberal";
+    let resets = "netfilter/nf_conntrack_tcp_ignore_invalid_rst";
+    let found = format!(r#"{{"net/{strict}": "0", "net/{resets}": "1"}}"#);
+    node.write("/run/tweed/sysctls.json", &found);
+    for path in [strict, resets] {
+        node.write(&format!("/sysctls/{path}"), "1");
+    }
+    let folder = node.path("/sysctls");
+    let folder = ["--sysctl-dir", folder.to_str().unwrap()];
+    let said = node.run(&[&["uninstall"], &folder[..]].concat()).succeeds();
+    let now = [strict, resets].map(|path| node.read(&format!("/sysctls/{path}")));
+    assert_eq!(now, ["0", "1"], "{said}");
+    assert!(!node.path("/run/tweed").exists(), "{said}");
+}
