@@ -27,6 +27,13 @@ app.kubernetes.io/component: agent
 {{- end -}}
 {{- end }}
 
+{{/* Not empty if the agent gets the rights for the fast path: where it is on, or is switched off
+     and its programs may still be there. */}}
+{{- define "tweed.fastPath" -}}
+{{- $mode := include "tweed.text" (.Values.agent.fastPath | default "off") -}}
+{{- if or .Values.fastPath (ne $mode "off") -}}on{{- end -}}
+{{- end }}
+
 {{/* The port behind the last colon of metricsAddr. */}}
 {{- define "tweed.metricsPort" -}}
 {{ splitList ":" .Values.agent.metricsAddr | last }}

@@ -8,7 +8,7 @@ use tweed_agent::config::Flags;
 use crate::shapes::Shape;
 
 /// Flags that the pod decides: they have no value in the chart.
-const OF_THE_POD: [&str; 7] = [
+const OF_THE_POD: [&str; 8] = [
     // spec.nodeName
     "node-name",
     // The pod's own service account, at --api-server or the Service.
@@ -17,6 +17,8 @@ const OF_THE_POD: [&str; 7] = [
     "nodes",
     // Where the host's folder is mounted.
     "sysctl-dir",
+    // Where the host's bpffs is mounted.
+    "bpf-dir",
     // Where the node's file is mounted.
     "boot-id-file",
     // The image's own.

@@ -11,10 +11,11 @@ use tweed_install::cli::Cli;
 use crate::files::{objects, pod, read, root, shipped, sources};
 use crate::flags;
 
-const DOCUMENTS: [&str; 15] = [
+const DOCUMENTS: [&str; 16] = [
     "README.md",
     "SECURITY.md",
     "docs/compatibility.md",
+    "docs/fast-path.md",
     "docs/from-calico.md",
     "docs/from-flannel.md",
     "docs/install.md",
@@ -312,6 +313,13 @@ fn the_security_page_names_every_right() {
     for volume in pod["volumes"].as_array().unwrap() {
         let path = volume.pointer("/hostPath/path").unwrap();
         assert!(named(path.as_str().unwrap()), "{path}");
+    }
+    let component = read("install/kustomize/with-fast-path/kustomization.yaml");
+    let added = component
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("value: "));
+    for word in added.chain(["/sys/fs/bpf"]) {
+        assert!(named(word), "{word}");
     }
     let mut all = shipped();
     all.extend(objects(&read("install/kustomize/with-services/rbac.yaml")));

@@ -188,6 +188,87 @@ fn the_charts_value_for_services_brings_the_rights() {
     same(&built, &expected);
 }
 
+/// The component and the chart's value make the same of the agent's pod: two capabilities,
+/// two variables and one mount more, and nothing else.
+#[test]
+#[ignore = "needs kubectl: conformance/setup.sh e2e"]
+fn with_the_fast_path_the_agent_has_two_capabilities_and_one_mount_more() {
+    let mut built = with_component("base", "with-fast-path");
+    let mut chart = objects(&render(&["--set", "fastPath=true"]).unwrap());
+    take_keep(&mut chart, &["tweed-policy"]);
+    let mut taken = Vec::new();
+    for all in [&mut built, &mut chart] {
+        let daemon_set = all.get_mut("DaemonSet kube-system/tweed").unwrap();
+        let pod = daemon_set.pointer_mut("/spec/template/spec").unwrap();
+        let volume = take(&mut pod["volumes"], |one| one["name"] == "bpf");
+        let agent = &mut pod["containers"][0];
+        let mount = take(&mut agent["volumeMounts"], |one| one["name"] == "bpf");
+        let variables = take(&mut agent["env"], |one| {
+            ["TWEED_FAST_PATH", "TWEED_BPF_DIR"].contains(&one["name"].as_str().unwrap())
+        });
+        let adds = &mut agent["securityContext"]["capabilities"]["add"];
+        let adds = take(adds, |one| {
+            ["BPF", "PERFMON"].contains(&one.as_str().unwrap())
+        });
+        assert_eq!(adds, ["BPF", "PERFMON"]);
+        assert_eq!(variables.len(), 2, "{variables:?}");
+        let mode = variables
+            .iter()
+            .find(|one| one["name"] == "TWEED_FAST_PATH");
+        assert_eq!(mode.unwrap()["value"], "auto");
+        taken.push((volume, mount, variables));
+        same(all, &shipped());
+    }
+    assert_eq!(taken[0], taken[1]);
+    assert_eq!(taken[0].0.len(), 1);
+}
+
+/// Takes what is like that out of a list.
+fn take(list: &mut Value, is_like: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let list = list.as_array_mut().unwrap();
+    let mut taken: Vec<Value> = list.extract_if(.., |one| is_like(one)).collect();
+    taken.sort_by_key(|one| one["name"].to_string());
+    taken
+}
+
+/// An agent that is to remove the programs needs the mount.
+#[test]
+#[ignore = "needs helm: conformance/setup.sh e2e"]
+fn the_charts_fast_path_is_switched_off_with_its_rights() {
+    let agent = |set: &str| {
+        let rendered = objects(&render(&["--set", set]).unwrap());
+        let agent =
+            rendered["DaemonSet kube-system/tweed"].pointer("/spec/template/spec/containers/0");
+        agent.unwrap().clone()
+    };
+    for (set, mode, has_rights) in [
+        ("fastPath=true", Some("auto"), true),
+        ("fastPath=true,agent.fastPath=off", Some("off"), true),
+        ("fastPath=true,agent.fastPath=on", Some("on"), true),
+        ("agent.fastPath=auto", Some("auto"), true),
+        ("agent.fastPath=off", Some("off"), false),
+        ("fastPath=false", None, false),
+    ] {
+        let agent = agent(set);
+        let env = agent["env"].as_array().unwrap();
+        let value = |name: &str| {
+            let mut found = env.iter().filter(|one| one["name"] == name);
+            let value = found.next().and_then(|one| one["value"].as_str());
+            assert!(found.next().is_none(), "{set}: {name} is there twice");
+            value
+        };
+        assert_eq!(value("TWEED_FAST_PATH"), mode, "{set}");
+        assert_eq!(value("TWEED_BPF_DIR").is_some(), has_rights, "{set}");
+        let adds = agent["securityContext"]["capabilities"]["add"].to_string();
+        assert_eq!(adds.contains("BPF"), has_rights, "{set}");
+        let mounts = paths(&agent["volumeMounts"], "/name");
+        assert_eq!(mounts.contains(&"bpf".to_owned()), has_rights, "{set}");
+    }
+    let named = agent(r"capabilities={NET_ADMIN,BPF},fastPath=true");
+    let adds = &named["securityContext"]["capabilities"]["add"];
+    assert_eq!(adds, &serde_json::json!(["NET_ADMIN", "BPF", "PERFMON"]));
+}
+
 /// The component adds the flag and the two rights, as the chart's value does.
 #[test]
 #[ignore = "needs kubectl: conformance/setup.sh e2e"]

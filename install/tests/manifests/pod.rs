@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use tweed_agent::config::defaults::{HEALTH_ADDR, METRICS_ADDR};
-use tweed_core::paths::DEFAULT_BOOT_ID_FILE;
+use tweed_core::paths::{DEFAULT_BOOT_ID_FILE, DEFAULT_BPF_DIR};
 
-use crate::files::{objects, pod, read};
+use crate::files::{documents, objects, pod, read};
 use crate::flags;
 
 fn containers() -> Vec<Value> {
@@ -123,6 +123,74 @@ fn the_boot_id_is_that_of_the_node() {
     assert_eq!(find(&pod()["volumes"], "boot-id")["hostPath"], host);
 }
 
+/// What the component adds to the pod for the fast path.
+fn for_fast_path() -> Value {
+    let patch = &documents(&read("install/kustomize/with-fast-path/pod.yaml"))[0];
+    patch.pointer("/spec/template/spec").unwrap().clone()
+}
+
+/// The same for the agent, for the uninstallation and in the chart, where AppArmor's profiles
+/// of containerd and CRI-O let a container write: they deny `/sys/fs/[^c]*/**`.
+#[test]
+fn bpffs_is_where_a_container_may_write() {
+    let objects = objects(&read("install/uninstall-node.yaml"));
+    let cleaner = objects["DaemonSet kube-system/tweed-uninstall"]
+        .pointer("/spec/template/spec/initContainers/0")
+        .unwrap();
+    let agent = &for_fast_path()["containers"][0];
+    let chart = read("install/chart/templates/daemonset.yaml");
+    for container in [cleaner, agent] {
+        let find = |list: &str, name: &str| {
+            let mut list = container[list].as_array().unwrap().iter();
+            list.find(|one| one["name"] == name).unwrap().clone()
+        };
+        let folder = find("env", "TWEED_BPF_DIR")["value"].clone();
+        let mount = find("volumeMounts", "bpf");
+        let mounted = mount["mountPath"].as_str().unwrap();
+        assert!(!mounted.starts_with("/sys"), "{mounted}");
+        assert_eq!(folder, DEFAULT_BPF_DIR.replacen("/sys/fs/bpf", mounted, 1));
+        // The host's, as it is when the pod starts: a runtime refuses any other propagation
+        // where the host shares no mounts.
+        assert_eq!(mount, json!({ "name": "bpf", "mountPath": mounted }));
+        for line in [
+            format!("value: {}\n", folder.as_str().unwrap()),
+            format!("mountPath: {mounted}\n"),
+        ] {
+            assert!(chart.contains(&line), "{line}");
+        }
+    }
+}
+
+/// The component for the fast path adds to the pod what the drop-in adds to the unit.
+#[test]
+fn the_unit_has_the_capabilities_of_the_pod() {
+    let of_unit = |file: &str| {
+        let text = read(file);
+        let mut lines = text.lines();
+        let set = lines.find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+        let names = set.unwrap().split(' ').map(|name| name.replace("CAP_", ""));
+        names.collect::<Vec<_>>()
+    };
+    let adds = agent()["securityContext"]["capabilities"]["add"].clone();
+    assert_eq!(adds, json!(of_unit("install/systemd/tweed-agent.service")));
+    let component = &documents(&read("install/kustomize/with-fast-path/kustomization.yaml"))[0];
+    let patch = component["patches"][1]["patch"].as_str().unwrap();
+    let patch = &documents(patch)[0];
+    let values = patch.as_array().unwrap().iter().map(|one| &one["value"]);
+    let drop_in = "install/systemd/fast-path.conf";
+    assert_eq!(json!(values.collect::<Vec<_>>()), json!(of_unit(drop_in)));
+    let drop_in = read(drop_in);
+    let mode = &for_fast_path()["containers"][0]["env"][0];
+    let mode = format!(
+        "\nEnvironment=TWEED_FAST_PATH={}\n",
+        mode["value"].as_str().unwrap()
+    );
+    assert!(
+        drop_in.contains(&mode) && drop_in.contains("\nSystemCallFilter=bpf\n"),
+        "{drop_in}"
+    );
+}
+
 /// Asserts that a list of a pod has one container, which has no other rights than these; gives it.
 fn assert_confined<'a>(pod: &'a Value, list: &str, adds: &Value) -> &'a Value {
     let [container] = &pod[list].as_array().unwrap()[..] else {
@@ -142,7 +210,9 @@ fn what_cleans_a_node_has_the_folders_of_the_agent_and_no_others() {
     let objects = objects(&read("install/uninstall-node.yaml"));
     let daemon_set = &objects["DaemonSet kube-system/tweed-uninstall"];
     let cleaner = daemon_set.pointer("/spec/template/spec").unwrap();
-    assert_eq!(cleaner["volumes"], pod()["volumes"]);
+    let mut volumes = pod()["volumes"].as_array().unwrap().clone();
+    volumes.extend(for_fast_path()["volumes"].as_array().unwrap().clone());
+    assert_eq!(cleaner["volumes"], json!(volumes));
     assert_eq!(cleaner["automountServiceAccountToken"], false);
     assert!(cleaner["hostPID"].is_null());
     for (list, adds) in [

@@ -22,8 +22,10 @@ const LEVEL: &str = "([Oo][Ff][Ff]|[Ee][Rr][Rr][Oo][Rr]|[Ww][Aa][Rr][Nn]|[Ii][Nn
 pub enum Shape {
     /// One of a few words.
     Words(Vec<String>),
-    /// A whole number from 1 on.
+    /// A whole number.
     Number {
+        /// The smallest.
+        least: u32,
         /// The largest.
         most: u32,
     },
@@ -61,8 +63,18 @@ impl Shape {
         match name {
             "CIDR" if argument.get_id() == "nodeport_addresses" => Self::NodePortsAt,
             "CIDR" if argument.get_id() == "load_balancer_cidrs" => Self::LoadBalancersIn,
-            "VNI" => Self::Number { most: 16_777_215 },
-            "PORT" => Self::Number { most: 65_535 },
+            "VNI" => Self::Number {
+                least: 1,
+                most: 16_777_215,
+            },
+            "PORT" => Self::Number {
+                least: 1,
+                most: 65_535,
+            },
+            "NUMBER" if argument.get_id() == "fast_path_flows" => Self::Number {
+                least: 1024,
+                most: 16_777_216,
+            },
             "CIDR" if argument.get_value_delimiter().is_some() => Self::Cidrs,
             "CIDR" => Self::Cidr,
             "DIR" => Self::Folder,
@@ -87,7 +99,9 @@ impl Shape {
                 let all: Vec<Value> = words.chain(booleans.map(|(_, one)| json!(one))).collect();
                 json!({ "enum": all })
             }
-            Self::Number { most } => json!({ "type": "integer", "minimum": 1, "maximum": most }),
+            Self::Number { least, most } => {
+                json!({ "type": "integer", "minimum": least, "maximum": most })
+            }
             Self::Cidr => text(&cidr()),
             Self::Cidrs => {
                 let mut list = one_or_several(&cidr());
@@ -143,7 +157,7 @@ impl Shape {
         match self {
             Self::Words(words) => json!(words.last()),
             // Large: Helm would write it as 1.6777215e+07.
-            Self::Number { most } => json!(most),
+            Self::Number { most, .. } => json!(most),
             Self::Cidr => json!("192.0.2.0/24"),
             Self::Cidrs => json!(["10.0.0.0/8", "fd00::/48"]),
             Self::NodePortsAt => json!(["primary", "192.0.2.0/24"]),

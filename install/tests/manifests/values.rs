@@ -10,7 +10,7 @@ use crate::flags;
 use crate::shapes::as_text;
 
 /// For each flag: accepted values and refused values, each as a JSON list.
-const ROWS: [(&str, &str, &str); 30] = [
+const ROWS: [(&str, &str, &str); 32] = [
     (
         "apiServer",
         r#"["https://192.0.2.10:6443", "https://[2001:db8::1]:6443", "https://api.example/"]"#,
@@ -36,6 +36,16 @@ const ROWS: [(&str, &str, &str); 30] = [
     ),
     ("conntrackLimits", r#"["off"]"#, r#"["yes", ""]"#),
     ("externalIps", r#"["on"]"#, r#"["yes", ""]"#),
+    (
+        "fastPath",
+        r#"["auto", "on", true, false]"#,
+        r#"["yes", ""]"#,
+    ),
+    (
+        "fastPathFlows",
+        "[1024, 16777216]",
+        r#"[1023, 16777217, "x"]"#,
+    ),
     (
         "healthAddr",
         r#"["127.0.0.1:9117", "[::1]:9117", "$(NODE_IP):9117", "0.0.0.0:9117"]"#,
