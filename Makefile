@@ -3,7 +3,8 @@
 # JOB=demo, or JOB="overlay cni", is a part of it; BEFORE=DIR is for `bench`; SECONDS=N is for
 # `chaos` and `fuzz`, SEED=N for `chaos` and `repairs`, ROUNDS=N for `repairs` and `flaky`,
 # TARGETS="NAME…" for `fuzz`; ARCH=arm64 is for `build`, `image` and `kernels`, and `image`
-# takes ARCH="amd64 arm64" too. VERSION, OUT, IMAGE and SIGN_KEY are for `release`.
+# takes ARCH="amd64 arm64" too. VERSION, OUT, IMAGE and SIGN_KEY are for `release`; CHECK=1 is
+# for `fast-path-object`.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -40,10 +41,10 @@ shipped := tweed-agent tweed-ctl tweed-cni-plugin tweed-install tweed-ipam tweed
 bytewise := tweed-core tweed-cni tweed-planner tweed-netlink tweed-nft tweed-diagnosis tweed-watch tweed-ipam
 release_of = $(if $(filter $(own_arch),$(1)),$(CARGO) build --release,conformance/setup.sh cross $(1) && .cargo/cargo-for $(1) build --release $(addprefix --package ,$(shipped)))
 
-.PHONY: help setup setup-e2e build build-demo demo demo-policy demo-down image release manifests cluster cluster-down test flaky e2e e2e-full e2e-versions e2e-release kernels test-arch chaos repairs bench fuzz fuzz-minimise lint count fmt deny clean
+.PHONY: help setup setup-e2e build build-demo demo demo-policy demo-down image release manifests cluster cluster-down test flaky e2e e2e-full e2e-versions e2e-release kernels test-arch fast-path-object chaos repairs bench fuzz fuzz-minimise lint count fmt deny clean
 
 help: ## list the targets
-	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 setup: ## install what is missing for test and the lab
 	@conformance/setup.sh
@@ -156,6 +157,11 @@ test-arch: ## unit tests of what reads and writes bytes on an emulated processor
 	@conformance/setup.sh cross '$(or $(arch),s390x)'
 	.cargo/cargo-for '$(or $(arch),s390x)' test --lib $(addprefix --package ,$(bytewise)) -- \
 		--skip answers_that_do_not_fit --skip idle::tests --skip a_server_that_is_not_verified
+
+# The object is committed: neither a build nor a test needs clang.
+fast-path-object: ## rebuild the programs of the fast path (CHECK=1: only compare with what is committed)
+	@conformance/setup.sh fast-path
+	@fastpath/build-object.sh $(if $(CHECK),--check)
 
 bench: setup build ## tweed beside its peers: tables in target/bench (BEFORE=DIR: the release programs of another build)
 	@conformance/setup.sh bench

@@ -25,6 +25,8 @@
 #                                   the kernels for it
 #   conformance/setup.sh deny       for `make deny`
 #   conformance/setup.sh fuzz       for `make fuzz`: cargo-fuzz
+#   conformance/setup.sh fast-path  for `make fast-path-object`: clang 14, the version that the
+#                                   committed object is compiled by
 #
 # Debian packages are installed in the system by apt-get, with sudo if the caller is not
 # root. Everything else is written to `tools` in cargo's target folder; Go and cargo use their
@@ -143,6 +145,10 @@ fuzz() {
     install_fuzz
 }
 
+fast_path() {
+    fast_path_programs | install_packages
+}
+
 main() {
     case ${1:-lab} in
     demo) demo ;;
@@ -159,7 +165,8 @@ main() {
     cross) cross "${2:-}" ;;
     deny) deny ;;
     fuzz) fuzz ;;
-    *) fail "usage: $0 [demo|lab|test|image|release|e2e|kubernetes-versions|policy-suite|previous|bench|kernels [ARCH]|cross [ARCH]|deny|fuzz]" ;;
+    fast-path) fast_path ;;
+    *) fail "usage: $0 [demo|lab|test|image|release|e2e|kubernetes-versions|policy-suite|previous|bench|kernels [ARCH]|cross [ARCH]|deny|fuzz|fast-path]" ;;
     esac
 }
 

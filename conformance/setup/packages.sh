@@ -1,6 +1,6 @@
 # Debian packages, which are installed or only unpacked. Sourced by setup.sh.
 
-# Each line of a list: a required program, its package, and its purpose.
+# Each line of a list: a required program, or the path of a file, its package, and its purpose.
 lab_programs() {
     cat <<'LIST'
 ip        iproute2      namespaces, links and routes of the lab
@@ -20,6 +20,15 @@ fuzz_programs() {
     cat <<'LIST'
 cc        gcc           linking Rust programs
 c++       g++           libFuzzer, which is compiled from the sources in its crate
+LIST
+}
+
+fast_path_programs() {
+    cat <<'LIST'
+clang-14                        clang-14        the programs of the fast path
+llvm-strip-14                   llvm-14         their object without what only a debugger reads
+/usr/include/bpf/bpf_helpers.h  libbpf-dev      what the kernel offers to programs
+/usr/include/linux/bpf.h        linux-libc-dev  the kernel's types
 LIST
 }
 
@@ -66,7 +75,11 @@ LIST
 install_packages() {
     local program package why missing=()
     while read -r program package why; do
-        command -v "$program" >/dev/null && continue
+        if [[ $program = /* ]]; then
+            [ -e "$program" ] && continue
+        elif command -v "$program" >/dev/null; then
+            continue
+        fi
         say "missing $program: installing $package ($why)"
         missing+=("$package")
     done
