@@ -170,7 +170,7 @@ pack_programs() {
         builds=$("$root/.cargo/cargo-for" "$arch" --release-folder)
         name=tweed-$version-linux-$arch
         install -D --mode=755 --target-directory "$work/$name" "${programs[@]/#/$builds/}"
-        install --mode=644 "$root/LICENSE" "$work/$name"
+        install --mode=644 "$root/LICENSE" "$root/install/systemd/fast-path.conf" "$work/$name"
         # tweed-install compares with them.
         (cd "$work/$name" && sha256sum "${programs[@]}" >SHA256SUMS)
         pack "$work" "$folder/$name.tar.gz" "$name"
