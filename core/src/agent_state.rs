@@ -176,6 +176,7 @@ mod tests {
             mtu: Some(1450),
             pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],
             plugin: None,
+            fast_path: None,
         };
         let text = serde_json::to_string(&state).unwrap();
         assert_eq!(

@@ -36,6 +36,7 @@ pub mod conntrack;
 mod drift;
 mod fast_path;
 pub mod firewalls;
+mod flow_epoch;
 pub mod kernel;
 pub mod outcome;
 pub mod pods;

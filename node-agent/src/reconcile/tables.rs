@@ -22,7 +22,7 @@ use tweed_nft::{Connection, Error, Table};
 use tweed_planner::overlay::desired::{Ruleset, RulesetDelta};
 use tweed_planner::overlay::{Network, OverlayPlanner};
 
-use super::fast_path::Epoch;
+use super::flow_epoch::Epoch;
 use super::outcome::{ObjectKind, Outcome};
 use crate::config::Config;
 

@@ -3,7 +3,7 @@
 use clap::Parser;
 
 use super::*;
-use crate::config::LogFormat;
+use crate::config::{FastPath, LogFormat};
 use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes};
 
 fn flags(line: &str) -> Flags {
@@ -45,6 +45,9 @@ fn without_flags_the_defaults_of_the_design_hold() {
         policy_wait: std::time::Duration::from_secs(2),
         services: None,
         conntrack_limits: false,
+        fast_path: FastPath::Off,
+        fast_path_flows: 65_536,
+        bpf_dir: "/sys/fs/bpf/tweed".into(),
         services_health_addr: "[::]:10256".parse().unwrap(),
         services_metrics_addr: "127.0.0.1:10249".parse().unwrap(),
         metrics_addr: "127.0.0.1:9116".parse().unwrap(),

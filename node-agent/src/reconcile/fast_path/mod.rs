@@ -8,7 +8,6 @@
 //!
 //! What cannot be had is never a problem of the node: all packets take the kernel's path then.
 
-mod epoch;
 mod plan;
 
 use std::collections::BTreeSet;
@@ -24,9 +23,9 @@ use tweed_fastpath::{Error, Programs};
 use tweed_netlink::{Socket, qdisc};
 use tweed_planner::overlay::Network;
 
-pub use epoch::{Cause, Epoch};
 use plan::{Facts, Planned};
 
+use super::flow_epoch::{Cause, Epoch};
 use super::kernel::Kernel;
 use super::outcome::{ObjectKind, Outcome};
 use super::sysctl::Sysctls;

@@ -17,6 +17,7 @@ use tweed_planner::services::Step;
 use super::*;
 use crate::config;
 use crate::index::Input;
+use crate::reconcile::flow_epoch::Epoch;
 use crate::serve::services::sync::CountedEvent;
 use crate::state::State;
 
@@ -172,7 +173,11 @@ impl InForce {
         Self {
             services,
             index,
-            tables: Tables::new(&Arc::new(config), CancellationToken::new()),
+            tables: Tables::new(
+                &Arc::new(config),
+                Epoch::new(&Metrics::register().1),
+                CancellationToken::new(),
+            ),
         }
     }
 

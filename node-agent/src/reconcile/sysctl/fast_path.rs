@@ -8,7 +8,7 @@
 
 use std::fs;
 
-use tweed_core::sysctl::{CONNTRACK_BE_LIBERAL, CONNTRACK_IGNORE_INVALID_RST, place};
+use tweed_core::sysctl::{TCP_BE_LIBERAL, TCP_IGNORE_INVALID_RST, place};
 
 use super::{Sysctl, Sysctls};
 use crate::reconcile::outcome::{ObjectKind, Outcome};
@@ -17,7 +17,7 @@ use crate::reconcile::outcome::{ObjectKind, Outcome};
 const LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
 
 fn wanted() -> [Sysctl; 2] {
-    [CONNTRACK_BE_LIBERAL, CONNTRACK_IGNORE_INVALID_RST].map(|path| Sysctl::machine(path, 1))
+    [TCP_BE_LIBERAL, TCP_IGNORE_INVALID_RST].map(|path| Sysctl::machine(path, 1))
 }
 
 impl Sysctls {
