@@ -57,14 +57,14 @@ pub fn plan(facts: &Facts<'_>) -> Planned {
     let others = facts.pods.len() - planned.plan.pods.len();
     if others > 0 {
         planned.left.push(format!(
-            "{others} pods whose links have a limit of bandwidth, a filter or a bridge of others"
+            "pods whose links have a limit of bandwidth, a filter or a bridge of others ({others})"
         ));
     }
 
     let (nodes, direct) = nodes(facts.network);
     let device = facts.network.desired.vxlan.as_ref();
     planned.plan.vxlan = device.and_then(|device| vxlan(device, facts));
-    if device.is_some() && planned.plan.vxlan.is_none() {
+    if device.is_some_and(|device| device.local.is_ipv6()) {
         let left = "VXLAN over IPv6, whose outer header needs a checksum";
         planned.left.push(left.to_owned());
     }
@@ -147,4 +147,163 @@ fn underlay(facts: &Facts<'_>) -> BTreeSet<u32> {
     let all = all.chain(direct);
     let is_wire = |index: &u32| facts.links.get(index).is_some_and(|link| !link.loopback);
     all.filter(is_wire).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tweed_core::mac::Mac;
+    use tweed_planner::overlay::Underlay;
+    use tweed_planner::overlay::desired::{Desired, Ruleset};
+
+    use super::*;
+
+    const NIC: u32 = 2;
+    const DEVICE: u32 = 3;
+
+    fn link(index: u32, name: &str) -> (u32, Link) {
+        let link = Link {
+            index,
+            name: name.to_owned(),
+            ..Link::default()
+        };
+        (index, link)
+    }
+
+    fn qdisc(link: u32, kind: &str) -> Qdisc {
+        Qdisc {
+            link,
+            kind: kind.to_owned(),
+        }
+    }
+
+    /// A node with a node behind VXLAN and one on its link, and pods at the links 7 and 8.
+    struct World {
+        network: Network,
+        links: BTreeMap<u32, Link>,
+        qdiscs: Vec<Qdisc>,
+    }
+
+    impl World {
+        fn new(local: &str, other: &str) -> Self {
+            let cidr = |text: &str| text.parse::<IpNetwork>().unwrap();
+            let (gateway, mac) = ("10.244.2.0".parse().unwrap(), Mac([2; 6]));
+            let direct = Route::Direct {
+                gateway: "192.0.2.13".parse().unwrap(),
+                link: NIC,
+            };
+            let routes = [
+                (
+                    RouteKey::to(cidr("10.244.2.0/24")),
+                    Route::Overlay { gateway },
+                ),
+                (RouteKey::to(cidr("10.244.3.0/24")), direct),
+                (
+                    RouteKey::unreachable(cidr("10.244.0.0/16")),
+                    Route::Unreachable,
+                ),
+            ];
+            let desired = Desired {
+                neighbours: [(gateway, mac)].into(),
+                fdb: [(mac, other.parse().unwrap())].into(),
+                routes: routes.into(),
+                ruleset: Ruleset {
+                    local_cidrs: [cidr("10.244.1.0/24")].into(),
+                    cluster_cidrs: [cidr("10.244.0.0/16")].into(),
+                    ..Ruleset::default()
+                },
+                vxlan: Some(VxlanDevice {
+                    name: "tweed.1".to_owned(),
+                    vni: 1,
+                    port: 8472,
+                    local: local.parse().unwrap(),
+                    mac,
+                    mtu: 1450,
+                }),
+                ..Desired::default()
+            };
+            let network = Network {
+                desired,
+                pod_cidrs: vec![cidr("10.244.1.0/24")],
+                pod_mtu: 1450,
+                underlay: Underlay {
+                    address: local.parse().unwrap(),
+                    interface: NIC,
+                    name: "eth0".to_owned(),
+                    path: None,
+                },
+                own_addresses: BTreeMap::new(),
+                host_sources: BTreeMap::new(),
+            };
+            let names = [(NIC, "eth0"), (DEVICE, "tweed.1"), (7, "twa"), (8, "twb")];
+            Self {
+                network,
+                links: names
+                    .iter()
+                    .map(|(index, name)| link(*index, name))
+                    .collect(),
+                qdiscs: vec![qdisc(NIC, "mq"), qdisc(7, "noqueue"), qdisc(8, "noqueue")],
+            }
+        }
+
+        fn plan(&self) -> Planned {
+            plan(&Facts {
+                network: &self.network,
+                links: &self.links,
+                pods: &[7, 8].into(),
+                services: &["10.96.0.0/12".parse().unwrap()],
+                qdiscs: &self.qdiscs,
+                ports: (32_768, 60_999),
+            })
+        }
+    }
+
+    #[test]
+    fn pods_other_nodes_and_services_are_planned() {
+        let Planned { plan, left } = World::new("192.0.2.11", "192.0.2.12").plan();
+        assert_eq!(left, Vec::<String>::new());
+        assert_eq!(plan.pods, [7, 8].into());
+        assert_eq!((plan.underlay, plan.direct), ([NIC].into(), [NIC].into()));
+        let vxlan = plan.vxlan.unwrap();
+        assert_eq!(
+            (vxlan.link, vxlan.node.to_string()),
+            (DEVICE, "192.0.2.11".to_owned())
+        );
+        let nodes: Vec<_> = plan.nodes.into_values().collect();
+        assert_eq!(
+            nodes,
+            [Node::Vxlan([192, 0, 2, 12].into()), Node::Direct(NIC)]
+        );
+        assert_eq!(plan.ranges.len(), 3);
+    }
+
+    #[test]
+    fn what_a_redirect_would_pass_by_stays_on_the_kernels_path() {
+        let mut world = World::new("192.0.2.11", "192.0.2.12");
+        world.qdiscs = vec![qdisc(NIC, "clsact"), qdisc(7, "tbf"), qdisc(8, "noqueue")];
+        let Planned { plan, left } = world.plan();
+        assert_eq!((plan.pods, plan.underlay), ([8].into(), [].into()));
+        assert!(
+            left[0].contains("(1)") && left[1].contains("eth0"),
+            "{left:?}"
+        );
+        let bridged = world.links.get_mut(&8).unwrap();
+        bridged.master = Some(9);
+        assert_eq!(world.plan().plan.pods, [].into());
+    }
+
+    #[test]
+    fn vxlan_over_ipv6_stays_on_the_kernels_path() {
+        let Planned { plan, left } = World::new("fd00::11", "fd00::12").plan();
+        assert_eq!(plan.vxlan, None);
+        let nodes: Vec<_> = plan.nodes.into_values().collect();
+        assert_eq!(nodes, [Node::Direct(NIC)]);
+        assert!(left[0].contains("IPv6"), "{left:?}");
+    }
+
+    #[test]
+    fn before_the_device_is_there_nothing_goes_by_it() {
+        let mut world = World::new("192.0.2.11", "192.0.2.12");
+        world.links.remove(&DEVICE);
+        assert_eq!(world.plan().plan.vxlan, None);
+    }
 }
