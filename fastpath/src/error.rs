@@ -40,6 +40,9 @@ pub enum Error {
         /// Its answer.
         why: String,
     },
+    /// A program does not do on this kernel what it should.
+    #[error("the test of the programs on this kernel has failed: {0}; please report it")]
+    SelfTest(String),
     /// A file in bpffs cannot be read, made or removed.
     #[error("{path}: {source}")]
     File {
@@ -61,6 +64,7 @@ impl Error {
             Self::Lockdown => "lockdown",
             Self::NotPermitted(_) => "not-permitted",
             Self::Refused { .. } => "refused",
+            Self::SelfTest(_) => "self-test",
             Self::File { .. } => "file",
         }
     }

@@ -180,12 +180,23 @@ pub(crate) fn detach(dir: &Path, place: Place) -> Result<(), Error> {
 
 /// The program of a hook, which is loaded.
 fn program(loaded: &mut Ebpf, hook: Hook) -> Result<&mut SchedClassifier, Error> {
-    let missing = || Error::Refused {
+    let program = loaded.program_mut(hook.program());
+    let program = program.and_then(|program| program.try_into().ok());
+    program.ok_or_else(|| missing(hook))
+}
+
+/// The same, to be looked at.
+pub(crate) fn loaded(loaded: &Ebpf, hook: Hook) -> Result<&SchedClassifier, Error> {
+    let program = loaded.program(hook.program());
+    let program = program.and_then(|program| program.try_into().ok());
+    program.ok_or_else(|| missing(hook))
+}
+
+fn missing(hook: Hook) -> Error {
+    Error::Refused {
         what: format!("the program {}", hook.program()),
         why: "it is not in the object".to_owned(),
-    };
-    let program = loaded.program_mut(hook.program()).ok_or_else(missing)?;
-    program.try_into().map_err(|_| missing())
+    }
 }
 
 /// Has the kernel verify all programs. Gives the ID of each.

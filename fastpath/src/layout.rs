@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
+use aya::Pod;
 use ipnetwork::IpNetwork;
 
 /// The version of these structures and of what they mean. Pinned maps of another one are not
@@ -21,6 +22,50 @@ pub(crate) const WAYS_DIRECT: u32 = 4;
 pub(crate) const LINK_POD: u32 = 1;
 pub(crate) const LINK_VXLAN: u32 = 2;
 pub(crate) const LINK_UNDERLAY: u32 = 3;
+
+/// `enum { WAY_… }`
+pub(crate) const WAY_LOCAL: u32 = 1;
+pub(crate) const WAY_VXLAN_OUT: u32 = 2;
+pub(crate) const WAY_VXLAN_IN: u32 = 3;
+
+/// `struct flow_key`
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FlowKey {
+    pub source: [u8; 16],
+    pub destination: [u8; 16],
+    pub source_port: u16,
+    pub destination_port: u16,
+    pub link: u32,
+    pub protocol: u32,
+}
+
+/// `struct flow`
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FlowValue {
+    pub epoch: u64,
+    pub expires: u64,
+    pub way: u32,
+    pub link: u32,
+    pub node: u32,
+    pub mtu: u32,
+    pub destination_mac: [u8; 6],
+    pub source_mac: [u8; 6],
+    pub source: [u8; 16],
+    pub destination: [u8; 16],
+    pub source_port: u16,
+    pub destination_port: u16,
+    pub translates: u32,
+    pub unused: u32,
+}
+
+#[expect(unsafe_code, reason = "the trait says that any bytes are valid")]
+// SAFETY: all fields are numbers, without padding between or after them.
+unsafe impl Pod for FlowKey {}
+#[expect(unsafe_code, reason = "the trait says that any bytes are valid")]
+// SAFETY: all fields are numbers, without padding between or after them.
+unsafe impl Pod for FlowValue {}
 
 /// `struct settings`: its fields are written one by one while programs read them.
 #[repr(C)]
@@ -85,6 +130,7 @@ mod tests {
     #[test]
     fn the_settings_are_laid_out_as_in_c() {
         assert_eq!(size_of::<Shared>(), 312);
+        assert_eq!((size_of::<FlowKey>(), size_of::<FlowValue>()), (44, 88));
         assert_eq!(std::mem::offset_of!(Shared, vxlan_port), 48);
         assert_eq!(std::mem::offset_of!(Shared, ranges), 56);
     }

@@ -17,8 +17,10 @@ mod counters;
 mod error;
 mod hooks;
 mod layout;
+mod packet;
 mod plan;
 mod programs;
+mod self_test;
 mod settings;
 mod sys;
 

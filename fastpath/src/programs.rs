@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{HashMap, Map, MapData, MapError};
-use aya::{Ebpf, EbpfLoader, Pod};
+use aya::{Btf, Ebpf, EbpfLoader, Pod};
 use ipnetwork::IpNetwork;
 use nix::libc;
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
@@ -16,11 +16,12 @@ use crate::error::Error;
 use crate::hooks::{self, Hook, Place, maps_dir};
 use crate::layout::{LAYOUT, address, prefix};
 use crate::plan::{Node, Plan};
+use crate::self_test;
 use crate::settings::Settings;
 use crate::sys;
 
 /// The compiled programs. `build-object.sh` writes it.
-const OBJECT: &[u8] = aya::include_bytes_aligned!("bpf/fast_path.o");
+pub(crate) const OBJECT: &[u8] = aya::include_bytes_aligned!("bpf/fast_path.o");
 /// The kernel's types.
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 /// What the kernel keeps from programs.
@@ -75,6 +76,9 @@ impl Programs {
     /// Why there can be no fast path.
     pub fn load(dir: &Path, flows: u32) -> Result<Self, Error> {
         check(dir)?;
+        // It takes some MiB, so it is read once.
+        let types = Btf::from_sys_fs().map_err(|error| Error::of("the kernel's BTF", &error))?;
+        self_test::run(&types)?;
         // Maps of another layout or size are of no use, nor what is attached with them.
         let version = format!("layout_{LAYOUT}_{flows}_");
         let earlier = hooks::names(&maps_dir(dir))?;
@@ -83,7 +87,7 @@ impl Programs {
         }
         hooks::make_dirs(dir)?;
         let mut loader = EbpfLoader::new();
-        loader.map_max_entries("flows", flows);
+        loader.btf(Some(&types)).map_max_entries("flows", flows);
         for name in MAPS {
             loader.map_pin_path(name, maps_dir(dir).join(format!("{version}{name}")));
         }

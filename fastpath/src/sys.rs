@@ -1,10 +1,12 @@
-//! The one request of bpf(2) for which aya needs CAP_SYS_ADMIN, without that.
+//! Requests of bpf(2) that aya does not have, or for which it needs CAP_SYS_ADMIN.
 
 use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use nix::libc;
 
 /// The commands and attach types of `linux/bpf.h`.
+const BPF_PROG_TEST_RUN: libc::c_int = 10;
 const BPF_PROG_QUERY: libc::c_int = 16;
 const BPF_TCX_INGRESS: u32 = 46;
 const BPF_TCX_EGRESS: u32 = 47;
@@ -66,4 +68,59 @@ pub(crate) fn tcx_programs(link: u32, ingress: bool) -> io::Result<Vec<u32>> {
     }
     let count = (query.count as usize).min(MAX_PROGRAMS);
     Ok(ids.iter().take(count).copied().collect())
+}
+
+/// The part of `union bpf_attr` for `BPF_PROG_TEST_RUN`.
+#[repr(C)]
+#[derive(Default)]
+struct TestRun {
+    prog_fd: u32,
+    retval: u32,
+    data_size_in: u32,
+    data_size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    ctx_size_in: u32,
+    ctx_size_out: u32,
+    ctx_in: u64,
+    ctx_out: u64,
+}
+
+/// Maximum length of a packet that a program gives back, in bytes.
+const MAX_PACKET: usize = 4096;
+
+/// Runs a program on a packet that comes by the loopback link. Gives its verdict, and what
+/// has become of the packet.
+///
+/// # Errors
+/// The kernel does not run it.
+pub(crate) fn run_program(program: BorrowedFd<'_>, packet: &[u8]) -> io::Result<(u32, Vec<u8>)> {
+    let mut after = vec![0_u8; MAX_PACKET];
+    let mut run = TestRun {
+        prog_fd: program.as_raw_fd().cast_unsigned(),
+        data_size_in: u32::try_from(packet.len()).map_err(io::Error::other)?,
+        data_size_out: MAX_PACKET as u32,
+        data_in: packet.as_ptr() as u64,
+        data_out: after.as_mut_ptr() as u64,
+        repeat: 1,
+        ..TestRun::default()
+    };
+    #[expect(unsafe_code, reason = "nix has no such call")]
+    // SAFETY: the kernel reads and writes `run`, whose size it is told, reads `packet` and
+    // writes at most `data_size_out` bytes to `after`; all of them live until it returns.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_TEST_RUN,
+            &raw mut run,
+            size_of::<TestRun>(),
+        )
+    };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    after.truncate(run.data_size_out as usize);
+    Ok((run.retval, after))
 }
