@@ -57,6 +57,9 @@ else
     sed 's/[^ ]*/+&/g' /sys/fs/cgroup/cgroup.controllers >/sys/fs/cgroup/cgroup.subtree_control
 fi
 
+# As systemd mounts it, where the kernel has it.
+if [ -d /sys/fs/bpf ]; then mount -t bpf bpf /sys/fs/bpf; fi
+
 # Everything that the node, its pods or an installer writes goes to STATE.
 for folder in etc opt var/lib var/log; do
     layers=$state/overlay/$folder

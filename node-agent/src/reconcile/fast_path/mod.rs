@@ -43,6 +43,7 @@ const RETRY: Duration = Duration::from_secs(60);
 /// Keeps the programs attached, and their maps as planned.
 pub struct FastPathReconciler {
     mode: Mode,
+    is_single_run: bool,
     dir: PathBuf,
     flows: u32,
     metrics: Metrics,
@@ -100,10 +101,12 @@ pub struct Given<'a> {
 }
 
 impl FastPathReconciler {
-    /// Nothing is loaded yet.
+    /// Nothing is loaded yet. A single run has no part in it: it may run beside the node's
+    /// agent, and nobody would tell the programs what changes afterwards.
     pub fn new(config: &Config, metrics: Metrics) -> Self {
         Self {
             mode: config.fast_path,
+            is_single_run: config.once,
             dir: config.bpf_dir.clone(),
             flows: config.fast_path_flows,
             epoch: Epoch::new(&metrics),
@@ -124,6 +127,9 @@ impl FastPathReconciler {
     /// written: then what is new in the kernel is in force for all flows.
     pub fn reconcile(&mut self, given: Given<'_>, sysctls: &Sysctls) -> Outcome {
         let mut outcome = Outcome::default();
+        if self.is_single_run {
+            return outcome;
+        }
         if self.mode == Mode::Off {
             self.switch_off(sysctls);
         } else if let Some(pause) = given.pause {
