@@ -25,9 +25,9 @@ limit=${LIMIT:-7200}
 memory=4096
 
 # The suites that the guests can run, as the names of their tests.
-suites=(overlay cni netns network kernel nft install)
+suites=(overlay cni netns network kernel nft install programs)
 # What `make kernels` runs. A job that fails does not keep the others from running.
-jobs_of_all=(demo policy services beside overlay cni agent nft)
+jobs_of_all=(demo policy services beside overlay cni agent nft fast-path)
 
 fail() {
     printf 'kernels: %s\n' "$*" >&2

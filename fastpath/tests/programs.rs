@@ -1,6 +1,11 @@
 //! The programs in the kernel: loaded, attached, taken over and removed. Needs root.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test ends at an unexpected result, and says why it is skipped"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,6 +49,19 @@ fn index(name: &str) -> u32 {
     nix::net::if_::if_nametoindex(name).unwrap()
 }
 
+/// The programs, unless this kernel is one of before tcx: then that is what is said.
+fn load(dir: &Path, flows: u32) -> Option<Programs> {
+    match Programs::load(dir, flows) {
+        Ok(programs) => Some(programs),
+        Err(Error::NoTcx) => {
+            println!("skipped: {}", Error::NoTcx);
+            assert!(!dir.exists(), "nothing is made where nothing can be loaded");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// The files below a folder of pins.
 fn pins(dir: &Path, folder: &str) -> Vec<String> {
     let entries = fs::read_dir(dir.join(folder)).into_iter().flatten();
@@ -84,7 +102,9 @@ fn plan() -> Plan {
 #[test]
 fn programs_are_attached_as_planned_and_put_back() {
     in_namespace(|dir| {
-        let mut programs = Programs::load(dir, 1024).unwrap();
+        let Some(mut programs) = load(dir, 1024) else {
+            return;
+        };
         let mut plan = plan();
         let changed = programs.apply(&plan).unwrap();
         assert_eq!(changed.attached.len(), 5, "{changed:?}");
@@ -115,7 +135,9 @@ fn programs_are_attached_as_planned_and_put_back() {
 #[test]
 fn the_next_run_takes_over_and_goes_on_with_the_epoch() {
     in_namespace(|dir| {
-        let mut programs = Programs::load(dir, 1024).unwrap();
+        let Some(mut programs) = load(dir, 1024) else {
+            return;
+        };
         let plan = plan();
         programs.apply(&plan).unwrap();
         let settings = programs.settings();
@@ -146,7 +168,9 @@ fn the_next_run_takes_over_and_goes_on_with_the_epoch() {
 fn removal_leaves_nothing() {
     in_namespace(|dir| {
         assert_eq!(remove(dir).unwrap(), 0);
-        let mut programs = Programs::load(dir, 1024).unwrap();
+        let Some(mut programs) = load(dir, 1024) else {
+            return;
+        };
         let plan = plan();
         programs.apply(&plan).unwrap();
         drop(programs);
@@ -180,6 +204,7 @@ fn what_is_missing_is_named() {
             caps::Capability::CAP_SYS_ADMIN,
         )
         .unwrap();
-        assert_eq!(error.word(), "not-permitted", "{error}");
+        let is_named = matches!(error.word(), "not-permitted" | "no-tcx");
+        assert!(is_named, "{error}");
     });
 }
