@@ -1,11 +1,15 @@
 //! A flow that is no longer allowed is cut, and no other.
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc::{self, TryRecvError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use caps::{CapSet, Capability::CAP_NET_ADMIN};
 use tweed_core::family::Family;
-use tweed_nft::Table as _;
+use tweed_nft::policy::{InForce, PolicyTable};
+use tweed_nft::{Connection, Table as _};
 use tweed_planner::policy::desired::Desired;
 use tweed_planner::policy::verdicts::Direction::In;
 
@@ -43,6 +47,51 @@ fn a_revoked_flow_is_cut_in_both_directions_and_another_goes_on() {
         assert_eq!(lab.request(&mut kept), Passed);
         lab.follow(&one, &both, false);
     }
+}
+
+/// What skips the rules is told of a change when the kernel has committed it, and not before:
+/// else a flow could be let in once more by the rules of before.
+#[test]
+fn who_is_told_what_is_in_force_finds_it_in_the_kernel() {
+    let lab = Lab::new();
+    let (both, one) = (allowing(&lab, &[80, 81]), allowing(&lab, &[80]));
+    let told = lab.node.host.run(move || {
+        let told: Arc<Mutex<Vec<InForce>>> = Arc::default();
+        let nft = |line: &str| {
+            let output = Command::new("nft").args(line.split(' ')).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let listener = Arc::clone(&told);
+        let on_in_force = move |in_force| {
+            match in_force {
+                InForce::Mark(mark) => {
+                    let entry = nft("list map inet tweed-policy policy_entry");
+                    let chain = format!("goto policy_{}", mark >> 27);
+                    assert!(entry.contains(&chain), "{chain}: {entry}");
+                }
+                InForce::Nothing => assert_eq!(nft("list tables"), ""),
+                InForce::Unknown => {}
+            }
+            listener.lock().unwrap().push(in_force);
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let mut nft = Connection::open(folder.path(), Path::new("nft")).unwrap();
+        let mut table = PolicyTable::new(folder.path(), false, Box::new(on_in_force));
+        table.reconcile(&mut nft, &both, true).unwrap();
+        let followed = table.follow(&mut nft, &delta(&both, &one, true)).unwrap();
+        assert!(followed.is_some());
+        table.follow(&mut nft, &delta(&one, &both, false)).unwrap();
+        table.remove(&mut nft).unwrap();
+        drop(table);
+        let told = told.lock().unwrap();
+        told.clone()
+    });
+    let expected = [
+        InForce::Mark(1 << 27),
+        InForce::Mark(2 << 27),
+        InForce::Nothing,
+    ];
+    assert_eq!(told, expected);
 }
 
 /// The kernel cannot be asked just then, before anything was sent that it could refuse.
