@@ -1,14 +1,19 @@
-//! Invalid input on stdin: the plugin prints exactly one document, with bounded memory.
+//! Invalid input on stdin, and variables that are not for the plugin: it prints exactly one
+//! document, with bounded memory.
 
-use serde_json::json;
-use tweed_lab::PluginCall;
+use std::fs;
+use std::path::Path;
 
-use crate::fixture::{Fixture, assert_refused_with};
+use serde_json::{Value, json};
+use tweed_lab::{AddResult, PluginCall};
+
+use crate::fixture::{Fixture, assert_refused_with, assert_silent, with_prev_result};
 
 const VERBS: [&str; 5] = ["ADD", "DEL", "CHECK", "STATUS", "GC"];
 
 subjects! {
-    all: broken_input_is_code_6, a_config_cut_off_anywhere_is_code_6, a_log_level_never_reaches_stdout;
+    all: broken_input_is_code_6, a_config_cut_off_anywhere_is_code_6,
+        a_log_level_never_reaches_stdout, a_trace_reaches_the_ipam_plugin_and_nothing_else;
     tweed: endless_input_takes_no_memory, one_document_whatever_the_environment,
         no_mutation_makes_it_panic;
 }
@@ -118,6 +123,55 @@ fn a_log_level_never_reaches_stdout(fixture: &Fixture) {
         assert_eq!(output.code, Some(0), "{output:?}");
         assert_eq!(output.document().is_ok(), verb == "ADD", "{output:?}");
     }
+}
+
+/// The context of a trace as libcni sets it for each plugin (containernetworking/cni#1173),
+/// and such as no one can read.
+fn a_trace_reaches_the_ipam_plugin_and_nothing_else(fixture: &Fixture) {
+    let traces = [
+        [
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "vendor=t61rcWkgMzE,other@system=00f067aa0ba902b7",
+            "user=alice,path=/a%20b;secret",
+        ],
+        ["no trace", "=", ""],
+    ];
+    // `host-local`, and a note of what it was called with.
+    let ipam = fixture.wrapper(
+        "traced-ipam",
+        "echo \"$CNI_COMMAND|$TRACEPARENT|$TRACESTATE|$BAGGAGE\" >>$0.calls\n\
+         exec ${PLUGIN%/*}/host-local",
+    );
+    let folder = Path::new(&ipam).parent().unwrap().display();
+    let cni_path = format!("{folder}:{}", fixture.node.cni_bin_dir().display());
+    let mut config = fixture.config();
+    config["ipam"] = json!({
+        "type": "traced-ipam", "ranges": [[{ "subnet": fixture.node.pod_cidr() }]],
+        "dataDir": fixture.node.run_dir().join("host-local"),
+    });
+    let before = fixture.snapshot();
+    let mut expected = Vec::new();
+    for [parent, state, baggage] in traces {
+        for config in [&fixture.config(), &config] {
+            let pod = fixture.pod("pod");
+            let call = |verb: &str, config: &Value| {
+                let call = fixture.call(verb, &pod).env("CNI_PATH", &cni_path);
+                let call = call.env("TRACEPARENT", parent).env("TRACESTATE", state);
+                let output = fixture.run(&call.env("BAGGAGE", baggage).config(config));
+                let seen = (output.code, output.stderr.as_str());
+                assert_eq!(seen, (Some(0), ""), "{verb}: {output:?}");
+                output
+            };
+            let added = AddResult::parse(&call("ADD", config).stdout).unwrap();
+            assert_silent(&call("CHECK", &with_prev_result(config.clone(), &added)));
+            assert_silent(&call("DEL", config));
+        }
+        let called = |verb| format!("{verb}|{parent}|{state}|{baggage}");
+        expected.extend(["ADD", "CHECK", "DEL"].map(called));
+    }
+    let calls = fs::read_to_string(format!("{ipam}.calls")).unwrap();
+    assert_eq!(calls.lines().collect::<Vec<_>>(), expected);
+    fixture.assert_nothing_left(&before);
 }
 
 /// Replaces each byte of a config with all keys, one at a time.
