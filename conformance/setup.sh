@@ -4,8 +4,8 @@
 #   conformance/setup.sh demo       for `make demo`
 #   conformance/setup.sh            for the lab: the same, and the reference CNI plugins
 #   conformance/setup.sh test       for `make test`: the same, cargo-nextest, what the
-#                                   benchmarks run, and what policies and Services are compared
-#                                   with
+#                                   benchmarks run, what policies and Services are compared
+#                                   with, and the newest nft
 #   conformance/setup.sh image      for `make image`: buildah
 #   conformance/setup.sh release    for `make release`: the same, and what packs and signs
 #   conformance/setup.sh e2e        for the lab and `release`, and for `make cluster` and `make
@@ -50,7 +50,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 # Files that are unpacked and written into images must not depend on the caller.
 umask 022
 
-for part in stamps packages rust go kubernetes images previous peers policy services kernels cross; do
+for part in stamps packages rust go kubernetes images previous peers policy services kernels cross nft; do
     # shellcheck source=/dev/null
     . "$conformance/setup/$part.sh"
 done
@@ -110,6 +110,7 @@ tests() {
     bench_programs | install_packages
     build_policy_judge
     build_services_judge
+    unpack_newest_nft
 }
 
 bench() {

@@ -4,11 +4,13 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use tokio_util::sync::CancellationToken;
 use tweed_netlink::nf::object::TableKey;
 
@@ -75,12 +77,24 @@ pub(super) fn load(
     Err(Error::NftRefused {
         table: table.to_string(),
         path: nft.to_owned(),
-        // Empty if it was killed, or has crashed over another program's table.
         stderr: text(&mut stderr)
             .ok()
             .filter(|text| !text.is_empty())
-            .unwrap_or_else(|| status.to_string()),
+            .unwrap_or_else(|| without_a_word(status)),
     })
+}
+
+/// How a program has ended that wrote nothing: it was killed, or has crashed. nft reads the
+/// tables of all programs before it loads one, and 1.0.6 crashes over what later ones store
+/// with a set.
+fn without_a_word(status: ExitStatus) -> String {
+    if status.signal() != Some(Signal::SIGSEGV as i32) {
+        return status.to_string();
+    }
+    format!(
+        "{status}: versions before 1.1 crash over a set or map that a newer nft has made in \
+         any table of this machine; give the agent that nft, or 1.1, by --nft"
+    )
 }
 
 /// The result of waiting for a program.
