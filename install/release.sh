@@ -48,12 +48,13 @@ check_version() {
     fail "VERSION is $version, but the workspace has $is: make it version = \"$version\" in line $(grep -n '^version = ' "$root/Cargo.toml" | head -n 1 | cut -d : -f 1) of Cargo.toml, and follow docs/development/releasing.md"
 }
 
-# A release is of a commit, so that it can be made again.
+# A release is of a commit, so that it can be made again. An earlier one may be in the tree.
 check_tree() {
-    local changes
+    local changes aside=()
     git -C "$root" rev-parse --quiet --verify HEAD >/dev/null ||
         fail "this is no clone: a release is made of a commit"
-    changes=$(git -C "$root" status --porcelain)
+    [[ $out != "$root"/* ]] || aside=(":(exclude,literal)${out#"$root"/}")
+    changes=$(git -C "$root" status --porcelain -- . "${aside[@]}")
     [ -z "$changes" ] || fail "the tree has changes that are in no commit: commit them, or put them away (git stash --include-untracked):
 $(head -n 5 <<<"$changes")"
 }
@@ -77,8 +78,20 @@ check_builds() {
             [ -x "$folder/$program" ] || fail "$folder/$program is missing: run make build ARCH=$arch"
             grep --quiet --text --fixed-strings "$version ($commit)" "$folder/$program" ||
                 fail "$folder/$program is not $version of the commit $commit: run make build ARCH=$arch"
+            check_sources "$folder/$program"
         done
     done
+}
+
+# One that was built of changes that were put away since has the name of the commit, too: git
+# has written the files again after it was built.
+check_sources() {
+    local newer
+    [ -f "$1.d" ] || return 0
+    # As cargo lists them: `PROGRAM: FILE...`, with spaces as a shell has them.
+    # shellcheck disable=SC2016  # expanded inside
+    newer=$(sed 's/^[^:]*: //' "$1.d" | xargs sh -c 'program=$1 && shift && find "$@" -newer "$program"' sh "$1")
+    [ -z "$newer" ] || fail "$1 is older than $(head -n 1 <<<"$newer"): run make build ARCH=$arch"
 }
 
 check_key() {
@@ -290,7 +303,7 @@ main() {
     check_builds "$@"
     mkdir -p "$target"
     work=$(mktemp -d "$target/release.XXXXXX")
-    trap 'rm -rf "$work"' EXIT
+    trap 'rm -rf "$work" ${draft:+"$draft"}' EXIT
     if [ "$option" = --check ]; then
         make_release "$work/1" "$@"
         make_release "$work/2" "$@"
@@ -298,10 +311,15 @@ main() {
         say "made twice, it is the same: SHA256SUMS is $(sha256sum <"$work/1/SHA256SUMS" | cut -d ' ' -f 1)"
         return
     fi
-    make_release "$work/new" "$@"
+    # Beside what it replaces: within a file system a folder is there as a whole or not at all.
     mkdir -p "$(dirname "$out")"
-    rm -rf "$out"
-    mv "$work/new" "$out"
+    draft=$(mktemp -d "$(dirname "$out")/.${out##*/}.XXXXXX")
+    make_release "$draft/new" "$@"
+    [ ! -e "$out" ] || mv "$out" "$draft/old"
+    mv "$draft/new" "$out" || {
+        [ ! -e "$draft/old" ] || mv "$draft/old" "$out"
+        fail "$out could not be written"
+    }
     say "$version of $(git -C "$root" rev-parse --short HEAD) for $* is in $out:"
     (cd "$out" && du --bytes -- * | expand -t 12)
     note_what_lacks
