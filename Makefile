@@ -73,7 +73,7 @@ demo-down: ## remove a demo that was kept, and what else a lab left behind
 	echo "there is no demo: nothing was built"
 
 image: build ## the container image, as target/tweed-image.tar (ARCH='amd64 arm64': one for both)
-	@conformance/setup.sh image
+	@conformance/setup.sh image $(arch)
 	@$(SUDO) install/image/build.sh $(arch)
 
 # The programs of all processors are built first. Packing them is a step of its own, which can
@@ -83,7 +83,7 @@ release_folder = $(or $(OUT),$(CARGO_TARGET_DIR)/release-$(VERSION))
 of_release = OUT='$(OUT)' IMAGE='$(IMAGE)' SIGN_KEY='$(SIGN_KEY)'
 release: ## all files of a release in target/release-VERSION (VERSION=0.1.0, OUT=DIR, IMAGE=NAME, SIGN_KEY=FILE, ARCH='amd64 arm64')
 	$(if $(VERSION),,$(error make release needs VERSION=, that of Cargo.toml))
-	@conformance/setup.sh release
+	@conformance/setup.sh release $(release_archs)
 	@$(of_release) install/release.sh --preflight '$(VERSION)'
 	@$(foreach one,$(release_archs),$(call release_of,$(one)) &&) true
 	@$(of_release) install/release.sh '$(VERSION)' $(release_archs)

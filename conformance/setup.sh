@@ -6,8 +6,10 @@
 #   conformance/setup.sh test       for `make test`: the same, cargo-nextest, what the
 #                                   benchmarks run, what policies and Services are compared
 #                                   with, and the newest nft
-#   conformance/setup.sh image      for `make image`: buildah
-#   conformance/setup.sh release    for `make release`: the same, and what packs and signs
+#   conformance/setup.sh image [ARCH...]
+#                                   for `make image`: buildah, and nft for these processors
+#   conformance/setup.sh release [ARCH...]
+#                                   for `make release`: the same, and what packs and signs
 #   conformance/setup.sh e2e        for the lab and `release`, and for `make cluster` and `make
 #                                   e2e` a whole Kubernetes, helm and promtool: many minutes the
 #                                   first time
@@ -71,10 +73,12 @@ lab() {
 image() {
     image_programs | install_packages
     check_rust
+    [ $# -gt 0 ] || set -- "$(dpkg --print-architecture)"
+    unpack_image_nft "$@"
 }
 
 release() {
-    image
+    image "$@"
     release_programs | install_packages
 }
 
@@ -154,8 +158,8 @@ main() {
     case ${1:-lab} in
     demo) demo ;;
     lab) lab ;;
-    image) image ;;
-    release) release ;;
+    image) image "${@:2}" ;;
+    release) release "${@:2}" ;;
     e2e) end_to_end ;;
     kubernetes-versions) kubernetes_versions ;;
     policy-suite) policy_suite ;;
@@ -167,7 +171,7 @@ main() {
     deny) deny ;;
     fuzz) fuzz ;;
     fast-path) fast_path ;;
-    *) fail "usage: $0 [demo|lab|test|image|release|e2e|kubernetes-versions|policy-suite|previous|bench|kernels [ARCH]|cross [ARCH]|deny|fuzz|fast-path]" ;;
+    *) fail "usage: $0 [demo|lab|test|image [ARCH...]|release [ARCH...]|e2e|kubernetes-versions|policy-suite|previous|bench|kernels [ARCH]|cross [ARCH]|deny|fuzz|fast-path]" ;;
     esac
 }
 

@@ -26,12 +26,11 @@ build_cross() {
     if done_before "$step" "$inputs" "$folder"/bin/{cc,emulator}; then
         return
     fi
-    say "unpacking a C compiler, an emulator and nft for $architecture into ${tools#"$root"/}/cross/$architecture (half a minute, 300 MB)"
-    rm -rf "$folder"/{bin,host,target}
+    say "unpacking a C compiler and an emulator for $architecture into ${tools#"$root"/}/cross/$architecture (half a minute, 300 MB)"
+    rm -rf "$folder"/{bin,host}
     unpack_tree "$folder/host" "gcc-${triple//_/-}" "libc6-dev-$architecture-cross"
     unpack_packages "$folder/host" qemu-user-static
     find "$folder/host/usr/bin" -name 'qemu-*' ! -name "qemu-${triple%%-*}-static" -delete
-    unpack_tree_of "$architecture" "$folder/target" nftables
     write_cross_programs "$folder"
     mark_done "$step" "$inputs"
 }

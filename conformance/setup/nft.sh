@@ -1,4 +1,5 @@
-# The newest nft that Debian offers, beside this machine's own. Sourced by setup.sh.
+# Versions of nft that are not this machine's own: that of the image, and the newest one that
+# Debian offers. Sourced by setup.sh.
 
 # Only unpacked, with all libraries that it needs: those of another release do not go with this
 # machine's C library. `nft-newest` runs it by the loader of its own, wherever the folder is.
@@ -33,4 +34,28 @@ unpack_newest_nft() {
     mv "$program.new" "$program"
     say "$("$program" --version)"
     mark_done "$step" "$inputs"
+}
+
+# The release of Debian whose nft is in the image. That of Debian 12 crashes over sets that newer
+# ones have made in any table of the machine.
+image_release=trixie
+
+# unpack_image_nft ARCH...: nft for each of these processors, and all that it needs.
+unpack_image_nft() {
+    local arch step folder inputs
+    inputs=$(hash_of "$conformance/setup/nft.sh")
+    for arch in "$@"; do
+        step=image-nft-$arch folder=$tools/image-nft/$arch
+        if done_before "$step" "$inputs" "$folder/usr/sbin/nft"; then
+            continue
+        fi
+        say "unpacking the image's nft for $arch into ${tools#"$root"/}/image-nft/$arch"
+        scratch_folder
+        from_releases "$arch" "$image_release" "$image_release-security"
+        unpack_tree "$scratch/image-nft/$arch" "${release_options[@]}" nftables
+        rm -rf "$folder"
+        mkdir -p "${folder%/*}"
+        mv "$scratch/image-nft/$arch" "$folder"
+        mark_done "$step" "$inputs"
+    done
 }

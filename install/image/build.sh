@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the container image from the release programs and Debian's nft, and writes it as
+# Builds the container image from the release programs and nft of Debian 13, and writes it as
 # an OCI archive.
 #
 #   install/image/build.sh              for this machine's processor, target/tweed-image.tar
@@ -37,24 +37,18 @@ fail() {
 }
 
 # of_architecture ARCH: where the programs for it are, and a folder in which nft and its
-# libraries have the names that they get in the image. On this machine's own processor these
-# are the machine's own.
+# libraries have the names that they get in the image.
 of_architecture() {
     arch=$1
     release=$("$root/.cargo/cargo-for" "$arch" --release-folder)
-    system=
-    if [ "$arch" != "$own" ]; then
-        cross=$target/tools/cross/$arch
-        system=$cross/target
-        [ -d "$system" ] || fail "nft for $arch is missing: run conformance/setup.sh cross $arch"
-    fi
+    system=$target/tools/image-nft/$arch
+    [ -d "$system" ] || fail "nft for $arch is missing: run conformance/setup.sh image $arch"
 }
 
 check_needs() {
     local program
     [ "$(id -u)" -eq 0 ] || fail "run it as root: the image's files belong to root"
     command -v "$builder" >/dev/null || fail "$builder is missing: run conformance/setup.sh image, which installs buildah"
-    command -v nft >/dev/null || fail "nft is missing: run conformance/setup.sh"
     for arch in "$@"; do
         of_architecture "$arch"
         for program in tweed tweed-ipam tweed-agent tweed-install tweedctl; do
@@ -66,42 +60,24 @@ check_needs() {
 # nft, and every file that its loader opens for it, each under the name by which
 # it is asked for.
 nft_files() {
-    local nft=/usr/sbin/nft
-    [ -n "$system" ] || nft=$(command -v nft)
-    printf '%s\n' "$nft"
-    libraries_of "$system" "$nft" | sed -nE 's/^[^/]*(\/[^ ]+)( => [^ ]+)? \(0x[0-9a-f]+\)$/\1/p'
+    printf '%s\n' /usr/sbin/nft
+    libraries_of "$system" /usr/sbin/nft | sed -nE 's/^[^/]*(\/[^ ]+)( => [^ ]+)? \(0x[0-9a-f]+\)$/\1/p'
 }
 
 # libraries_of SYSTEM PROGRAM: as ldd prints them, for a program in such a folder.
 libraries_of() {
     local loader
-    if [ -z "$1" ]; then
-        ldd "$2"
+    loader=$(readelf --program-headers "$1$2" | sed -nE 's/.*interpreter: (.*)\]$/\1/p')
+    if [ "$arch" = "$own" ]; then
+        chroot "$1" "$loader" --list "$2"
         return
     fi
-    loader=$(readelf --program-headers "$1$2" | sed -nE 's/.*interpreter: (.*)\]$/\1/p')
-    "$cross/bin/emulator" -L "$1" "$1$loader" --list "$1$2"
-}
-
-# The Debian package of a file. On a merged /usr a library is listed by either name, and
-# one that a package diverts has lines about that.
-package_of() {
-    local file=$1
-    for file in "$file" "$(readlink -f "$file")" "/usr$file" "${file#/usr}"; do
-        dpkg-query -S "$file" 2>/dev/null || true
-    done | grep -v '^diversion ' | head -n 1 | cut -d: -f1
+    "$target/tools/cross/$arch/bin/emulator" -L "$1" "$1$loader" --list "$1$2"
 }
 
 # packages: the Debian packages of nft's files and their versions, for `of_architecture`.
 packages() {
-    local file package log=""
-    if [ -z "$system" ]; then
-        # shellcheck disable=SC2016  # a format of dpkg-query
-        nft_files | while read -r file; do
-            package_of "$file"
-        done | sort --unique | xargs dpkg-query --show --showformat '${Package} ${Version}\n'
-        return
-    fi
+    local package log=""
     # Packages that are only unpacked are in no list. A rebuilt one has its version in the
     # changelog of the architecture.
     for package in "$system"/usr/share/doc/*/; do
@@ -125,18 +101,12 @@ lay_out() {
     install -m 644 "$root/LICENSE" "$rootfs/usr/share/doc/tweed/LICENSE"
     while read -r file; do
         install -D -m 755 "$system$file" "$rootfs$file"
-        [ -z "$system" ] || continue
-        package=$(package_of "$file") || true
-        [ -n "$package" ] || fail "$file is of no Debian package: its licence is not known"
-        add_licence "$rootfs" "$package"
     done < <(nft_files)
-    if [ -n "$system" ]; then
-        # There is no list of what belongs to which package. That folder has nothing but nft
-        # and what it depends on.
-        for package in "$system"/usr/share/doc/*/; do
-            add_licence "$rootfs" "$(basename "$package")"
-        done
-    fi
+    # There is no list of what belongs to which package. That folder has nothing but nft and
+    # what it depends on.
+    for package in "$system"/usr/share/doc/*/; do
+        add_licence "$rootfs" "$(basename "$package")"
+    done
     find "$rootfs" -type d -exec chmod 755 {} +
     check_nft "$rootfs"
 }
@@ -149,7 +119,7 @@ add_licence() {
 # which nft does not even print its version: there its loader has to find all libraries.
 check_nft() {
     local found
-    if [ -z "$system" ]; then
+    if [ "$arch" = "$own" ]; then
         chroot "$1" /usr/sbin/nft --version >/dev/null || fail "nft does not run in the image"
         return
     fi
