@@ -20,7 +20,7 @@ arch=${ARCH:-amd64}
 kernels=$target/tools/kernels/$arch
 here=$root/conformance/kernels
 # In seconds, for each job on each kernel. No job takes that long; a guest that hangs does.
-limit=${LIMIT:-7200}
+limit=${LIMIT:-14400}
 # Of a guest, in megabytes.
 memory=4096
 
@@ -109,6 +109,8 @@ pack_cluster() {
     done
     cp "$target/tweed-image.tar" "$1/project/target/" || fail "build the image first: make image"
     cp -r "$root/install/kustomize" "$1/project/install/"
+    # What the suite's report says of the project.
+    sed -nE 's/^(version|repository) = "(.*)"$/\1=\2/p' "$root/Cargo.toml" >"$1/project/about"
     # The only library of runc that the guests lack.
     ldd "$target/tools/kubernetes/bin/runc" | sed -nE 's/.* => (.*libseccomp[^ ]*) .*/\1/p' |
         xargs -I FILE cp -L FILE "$1/usr/lib/"
@@ -155,6 +157,16 @@ boot() {
     return "${status:-99}"
 }
 
+# keep_files: what a job has printed as lines `file NAME: …` is the text of that file of `target`.
+keep_files() {
+    local name
+    sed -nE 's/^file ([^ ]+): .*/\1/p' "$work/console" | sort --unique | while read -r name; do
+        mkdir -p "$(dirname "$target/$name")"
+        sed -n "s,^file $name: ,,p" "$work/console" >"$target/$name"
+        printf '=== written: %s\n' "${target#"$root"/}/$name"
+    done
+}
+
 # run SERIES JOB: the job on one kernel, with its result as a line.
 run() {
     local name start=$SECONDS result=passed
@@ -162,13 +174,15 @@ run() {
     printf '\n=== %s\n' "$name"
     if ! boot "$1" "$2" | tee "$work/console"; then
         printf '=== %s: failed, once more\n' "$name"
-        if boot "$1" "$2"; then
+        mv "$work/console" "$work/first"
+        if boot "$1" "$2" | tee "$work/console"; then
             result=flaky
-            { printf '== %s\n' "$name" && cat "$work/console"; } >>"$target/flaky.txt"
+            { printf '== %s\n' "$name" && cat "$work/first"; } >>"$target/flaky.txt"
         else
             result=FAILED
         fi
     fi
+    keep_files
     printf '=== %s: %s, %s s\n' "$name" "$result" $((SECONDS - start))
     [ $result != FAILED ]
 }
