@@ -229,17 +229,34 @@ impl<T: Eq + Hash> Interned<T> {
     where
         T: Borrow<Q>,
     {
+        let is_last = self.leave(number);
+        if is_last {
+            self.forget(number, value);
+        }
+        is_last
+    }
+
+    /// A value is used once less. Whether that was the last use: it then keeps its number until
+    /// [`Interned::forget`], for whoever uses it again before.
+    pub fn leave(&mut self, number: Number) -> bool {
         let Some(uses) = self.uses.get_mut(&number) else {
             return false;
         };
         *uses -= 1;
-        if *uses > 0 {
-            return false;
+        let is_last = *uses == 0;
+        if is_last {
+            self.uses.remove(&number);
         }
-        self.uses.remove(&number);
+        is_last
+    }
+
+    /// Gives back the number of a value that nobody uses.
+    pub fn forget<Q: Eq + Hash + ?Sized>(&mut self, number: Number, value: &Q)
+    where
+        T: Borrow<Q>,
+    {
         self.ids.remove(value);
         self.numbers.give_back(number);
-        true
     }
 
     /// The change has ended: numbers that became free in it may be given out again.

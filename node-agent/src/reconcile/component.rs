@@ -70,8 +70,9 @@ pub trait Component {
         facts: &mut Facts<'_>,
     ) -> Step<<Self::Table as Table>::Delta>;
 
-    /// How many changed objects wait for their turn: those that very many have changed beside.
-    fn queued(index: &Index<Self::Objects>) -> usize;
+    /// Whether the next plan has something to do though nothing changes: what very much has
+    /// changed beside is done part by part.
+    fn has_more(index: &Index<Self::Objects>) -> bool;
 
     /// Whether the table may be written as planned.
     fn may_write(&mut self, _facts: &mut Facts<'_>) -> bool {
@@ -116,7 +117,7 @@ pub(super) fn planned<C: Component>(
     index: &mut Index<C::Objects>,
     step: Step<<C::Table as Table>::Delta>,
 ) -> Planned<<C::Table as Table>::Delta> {
-    if C::queued(index) > 0 && !matches!(step, Step::Hold(_)) {
+    if C::has_more(index) && !matches!(step, Step::Hold(_)) {
         index.put_back();
     }
     let held = component.progress_mut().planned(&step);

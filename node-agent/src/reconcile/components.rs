@@ -145,7 +145,7 @@ impl Reconcilers {
             .map(|index| (index.planner.queued(), "Services"));
         let queued = queued_policies.chain(queued_services);
         let queued = queued.filter(|(count, _)| *count > 0);
-        let queued = queued.map(|(count, of)| format!("{count} changed {of} wait for their turn"));
+        let queued = queued.map(|(count, of)| format!("{count} {of} wait for their turn"));
         let notes = of_policies.chain(of_services).chain(queued);
         self.board.set_notes(Reporter::Pass, notes.collect());
         outcome

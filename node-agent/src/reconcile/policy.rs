@@ -263,8 +263,8 @@ impl Component for PolicyReconciler {
         self.plan_at(index, Instant::now())
     }
 
-    fn queued(index: &PolicyIndex) -> usize {
-        index.planner.queued()
+    fn has_more(index: &PolicyIndex) -> bool {
+        index.planner.has_more()
     }
 
     fn written(&mut self, index: &PolicyIndex, _: &mut Facts<'_>, _: bool) -> Option<Problem> {

@@ -280,8 +280,8 @@ impl Component for ServiceReconciler {
         self.plan_with(index, facts.tables)
     }
 
-    fn queued(index: &ServiceIndex) -> usize {
-        index.planner.queued()
+    fn has_more(index: &ServiceIndex) -> bool {
+        index.planner.queued() > 0
     }
 
     /// What gives the node its pod CIDR or address may be a client of a Service. A table that

@@ -132,7 +132,7 @@ metrics! {
     addresses: Family<Range, Gauge<f64, AtomicU64>> = Family::default(),
         "Pod addresses of this node, by range and by state: used or free";
     policies: Family<Kind, Gauge> = Family::default(), "Policies known, by kind";
-    policies_queued: Gauge = Gauge::default(), "Policies that have changed and wait for their turn";
+    policies_queued: Gauge = Gauge::default(), "Policies that wait for their turn";
     policed_pods: Family<Direction, Gauge> = Family::default(),
         "Addresses of local pods that are subject to a policy, by direction";
     policy_elements: Gauge = Gauge::default(),

@@ -104,7 +104,7 @@ impl PolicyPlanner {
                 let both = DIRECTIONS.map(|direction| self.waiting_texts(address, direction));
                 let of_policies: BTreeSet<String> = both.into_iter().flatten().collect();
                 let mut texts: Vec<String> = of_policies.into_iter().collect();
-                let queued = self.queued();
+                let queued = self.model.queue.changed();
                 if texts.is_empty() && queued > 0 {
                     texts.push(format!("{queued} changed policies wait for their turn"));
                 }

@@ -14,8 +14,9 @@
 //! - after either, a policy that needs a list which is not known yet *waits*. It holds back
 //!   only the directions of the pods that it selects, as `model/waiting.rs` says; all
 //!   else goes on;
-//! - where very many policies change at once, a plan takes up some of them, and the next ones
-//!   the others, as `model/queue.rs` says.
+//! - where very many policies change at once, or count again, a plan takes up some of them, and
+//!   the next ones the others, as `model/queue.rs` says; and so with profiles that go, as
+//!   `model/profiles.rs` says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -287,8 +288,15 @@ impl PolicyPlanner {
         self.waiting_texts(local, direction)
     }
 
-    /// How many policies have changed and were not taken up by the last
-    /// [`PolicyPlanner::plan`]: the next ones do that.
+    /// Whether the next [`PolicyPlanner::plan`] has something to do though nothing changes:
+    /// policies wait for their turn, or profiles that nobody has any more are still there.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.model.has_more()
+    }
+
+    /// How many policies wait for their turn, which they did not have in the last
+    /// [`PolicyPlanner::plan`]: the next ones take them up.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.model.queue.len()

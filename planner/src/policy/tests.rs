@@ -3,6 +3,7 @@ mod cases;
 #[path = "../../tests/reference/cluster.rs"]
 mod cluster;
 mod cost;
+mod crossing;
 mod cves;
 mod edits;
 mod fixture;

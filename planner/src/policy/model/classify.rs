@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::class::{Before, Class, ClassRule, Weight};
-use super::cost::Owner;
 use super::index::Index;
 use super::labels::Kind;
 use super::local::{Local, PolicyKey};
@@ -109,11 +108,9 @@ impl Model {
         });
         let is_of_network = |(_, one): &(&PolicyKey, &InForce)| one.rules.tier == Tier::Network;
         let isolated = policies.iter().any(is_of_network);
-        let refused = [Owner::Namespace(kind.namespace.to_string()), Owner::Cluster]
-            .map(|owner| self.costs.is_refused(&owner));
         let (mut rules, mut weight) = (Vec::new(), Weight::default());
-        for policy @ (_, one) in policies {
-            if refused[usize::from(!is_of_network(&policy))] {
+        for (_, one) in policies {
+            if !one.counts {
                 rules.extend(one.refused(direction));
                 continue;
             }
@@ -168,7 +165,7 @@ fn class_rule(
 }
 
 impl InForce {
-    /// What stays of its rules in one direction if its owner is refused.
+    /// What stays of its rules in one direction if they do not count.
     fn refused(&self, direction: Direction) -> Option<ClassRule> {
         let mut rules = self.rules.rules.get(direction).iter().flatten();
         let denies = rules.any(|rule| rule.action != Action::Accept);

@@ -17,6 +17,10 @@
 //! direction in which it denies or passes anything. Lists of an owner that is refused for them
 //! are not looked up; those of one that is refused for its profiles are, so that it is known when
 //! it costs less.
+//!
+//! An owner is refused with one plan. When it is not any more, its policies wait for their turn
+//! (`queue.rs`), and count from it on. As long as some do not, nothing is allowed that all of them
+//! would not allow, and nothing is refused that they refuse while none counts.
 
 mod profiles;
 
@@ -132,17 +136,15 @@ fn refused(
 }
 
 impl Model {
-    /// The policies in force that are refused.
+    /// The policies in force whose rules do not count, as their owners are refused, or were.
     pub fn refused(&self) -> BTreeSet<PolicyKey> {
-        let keys = self.in_force.keys();
-        let refused = keys.filter(|key| self.costs.is_refused(&Owner::of(key)));
-        refused.cloned().collect()
+        let refused = self.in_force.iter().filter(|(_, one)| !one.counts);
+        refused.map(|(key, _)| key.clone()).collect()
     }
 
     /// Finds anew who is refused for lists of peers, where these policies have come into force,
-    /// or went, and looks the lists up of those that are not. `networks` says that lists with
-    /// networks are among them. What is to be released, and the policies that are refused now, or
-    /// not any more.
+    /// or went, or have their turn. `networks` says that lists with networks are among them. What
+    /// is to be released, and the policies that count now, or not any more.
     pub(super) fn acquire_lists(
         &mut self,
         changed: &BTreeSet<PolicyKey>,
@@ -164,20 +166,32 @@ impl Model {
             }
         };
         let now = refused(&self.costs.lists, self.costs.max, across);
-        let across = across(&now);
-        let differ: BTreeSet<Owner> = &now ^ was;
-        self.costs.across = across;
+        self.costs.across = across(&now);
         self.costs.refused_for_lists = now;
+        self.admit(changed)
+    }
+
+    /// Has all policies of refused owners not count, looks up the lists of those of others that
+    /// have their turn, and has these count; the rest waits for it. What is to be released, and
+    /// the policies that count now, or not any more.
+    fn admit(&mut self, turn: &BTreeSet<PolicyKey>) -> (Vec<PeerNumbers>, BTreeSet<PolicyKey>) {
         let (mut released, mut others) = (Vec::new(), BTreeSet::new());
+        self.queue.again.clear();
         for (key, one) in &mut self.in_force {
             let owner = Owner::of(key);
-            if differ.contains(&owner) {
-                others.insert(key.clone());
-            }
             if self.costs.refused_for_lists.contains(&owner) {
                 released.extend(one.peers.take());
-            } else if one.peers.is_none() {
+            } else if one.peers.is_none() && turn.contains(key) {
                 one.acquire(&mut self.peer_sets);
+            }
+            let may_count = !self.costs.is_refused(&owner);
+            let counts = may_count && (one.counts || turn.contains(key));
+            if std::mem::replace(&mut one.counts, counts) != counts {
+                others.insert(key.clone());
+            }
+            let lacks_lists = one.peers.is_none() && !self.costs.refused_for_lists.contains(&owner);
+            if may_count && !counts || lacks_lists {
+                self.queue.again.insert(key.clone());
             }
         }
         (released, others)

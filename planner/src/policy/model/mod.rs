@@ -21,7 +21,7 @@
 
 pub mod class;
 mod classify;
-mod cost;
+pub mod cost;
 pub mod end_addresses;
 mod identify;
 mod identities;
@@ -77,8 +77,10 @@ struct InForce {
     /// The different lists of peers by their fingerprints, each with one of the rules that
     /// have it.
     lists: BTreeMap<u128, (Direction, usize)>,
-    /// None if they are not looked up, as its owner is refused for them.
+    /// None if they are not looked up, as its owner is refused for them, or was.
     peers: Option<PeerNumbers>,
+    /// Whether its rules count: not if its owner is refused, or was and it waits for its turn.
+    counts: bool,
 }
 
 impl InForce {
@@ -93,6 +95,7 @@ impl InForce {
             rules,
             lists,
             peers: None,
+            counts: false,
         }
     }
 
@@ -207,6 +210,12 @@ impl Model {
         self.costs.max = cost::MaxCost { own, joint };
     }
 
+    /// The same.
+    #[cfg(test)]
+    pub fn limit_going(&mut self, max: usize) {
+        self.profiles.limit_going(max);
+    }
+
     /// What of the policies in force cannot be represented.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -233,6 +242,11 @@ impl Model {
         self.enforced_for = pods;
         self.own.clone_from(&local.own);
         self.open = true;
+    }
+
+    /// Whether the next plan has something to do, though nothing changes.
+    pub fn has_more(&self) -> bool {
+        self.queue.len() > 0 || self.profiles.has_left()
     }
 
     /// The policies in force.

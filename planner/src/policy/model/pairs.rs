@@ -105,6 +105,7 @@ impl Model {
         while let Some(side) = new.pop_first() {
             self.pair_new(side, &new, verdicts);
         }
+        self.profiles.take_away(verdicts);
     }
 
     /// All pairs of a side that has none yet; others are `left` like it.

@@ -1,6 +1,7 @@
 //! Sets of protocols and destination ports, and what a rule says of them.
 
 use std::borrow::Cow;
+use std::hash::{Hash, Hasher};
 
 use tweed_core::object::pod::NamedPort;
 
@@ -16,12 +17,30 @@ pub fn is_narrow(first: u16, last: u16) -> bool {
 }
 
 /// A set of protocols and destination ports.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct PortSet {
     /// Whether all protocols without ports are in it: ICMP and the others.
     others: bool,
     /// The ports of each of [`PROTOCOLS`].
     ports: [Ranges; 3],
+}
+
+/// As a derived one, with many ranges at once: it is what comparing profiles costs most.
+impl Hash for PortSet {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.others.hash(state);
+        for ranges in &self.ports {
+            ranges.len().hash(state);
+            for some in ranges.chunks(16) {
+                let mut bytes = [0; 64];
+                for (at, (first, last)) in bytes.chunks_exact_mut(4).zip(some) {
+                    let both = u32::from(*first) << 16 | u32::from(*last);
+                    at.copy_from_slice(&both.to_ne_bytes());
+                }
+                state.write(&bytes);
+            }
+        }
+    }
 }
 
 impl PortSet {
@@ -74,6 +93,9 @@ impl PortSet {
 
     /// What is in either.
     pub fn union(&self, other: &Self) -> Self {
+        if self.is_empty() {
+            return other.clone();
+        }
         self.merge(other, |a, b| a || b)
     }
 
@@ -87,7 +109,8 @@ impl PortSet {
             }
         }
         for ports in &mut all.ports {
-            ports.sort_unstable();
+            // Those of each set are in order already.
+            ports.sort();
             ports.dedup_by(|next, before| {
                 let touch = u32::from(next.0) <= u32::from(before.1) + 1;
                 if touch {
@@ -101,6 +124,9 @@ impl PortSet {
 
     /// What is in both.
     pub fn intersection(&self, other: &Self) -> Self {
+        if other.is_all() {
+            return self.clone();
+        }
         self.merge(other, |a, b| a && b)
     }
 
@@ -111,7 +137,8 @@ impl PortSet {
 
     /// Whether the other has everything that this one has.
     pub fn is_subset(&self, other: &Self) -> bool {
-        self.difference(other).is_empty()
+        let others = !self.others || other.others;
+        others && { self.ports.iter().zip(&other.ports) }.all(|(a, b)| is_within(a, b))
     }
 
     fn merge(&self, other: &Self, keep: impl Fn(bool, bool) -> bool) -> Self {
@@ -153,6 +180,16 @@ fn combine(a: &Ranges, b: &Ranges, keep: &impl Fn(bool, bool) -> bool) -> Ranges
         }
     }
     ranges
+}
+
+/// Whether the second list has all ports of the first one.
+fn is_within(a: &Ranges, b: &Ranges) -> bool {
+    let mut of_b = b.iter().peekable();
+    a.iter().all(|(first, last)| {
+        while of_b.next_if(|(_, end)| end < first).is_some() {}
+        let at = of_b.peek();
+        at.is_some_and(|(begin, end)| begin <= first && last <= end)
+    })
 }
 
 fn contains(ranges: &Ranges, port: u16) -> bool {

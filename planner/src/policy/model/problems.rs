@@ -4,6 +4,7 @@ use tweed_core::object::cluster_network_policy::{ClusterNetworkPolicy, Subject};
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::text::printable;
 
+use super::cost::Owner;
 use super::index::Index;
 use super::local::PolicyKey;
 use super::{InForce, Model};
@@ -13,7 +14,8 @@ impl Model {
     /// in force nowhere because it is not known whom they are about.
     pub(super) fn collect_problems(&mut self, index: &Index) {
         let in_force = self.in_force.iter().filter_map(partly_unsupported);
-        let refused = self.refused().into_iter().map(too_costly);
+        let refused = { self.in_force.keys() }.filter(|key| self.costs.is_refused(&Owner::of(key)));
+        let refused = refused.map(too_costly);
         let cluster = index.cluster_policies.objects().values();
         self.problems = in_force
             .chain(refused)
@@ -32,8 +34,8 @@ fn partly_unsupported((key, one): (&PolicyKey, &InForce)) -> Option<Problem> {
     Some(Problem::new(ProblemKind::PolicyUnsupported, object, text))
 }
 
-fn too_costly(key: PolicyKey) -> Problem {
-    let text = match &key {
+fn too_costly(key: &PolicyKey) -> Problem {
+    let text = match key {
         PolicyKey::Network(namespace, _) => format!(
             "the NetworkPolicies of Namespace {namespace} need more than this node has room for: \
              they allow nothing here, and the pods that they select stay isolated"

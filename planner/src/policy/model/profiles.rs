@@ -2,6 +2,11 @@
 //!
 //! A profile whose pairs are all to be allowed the same other thing keeps its number: so an
 //! edit of one of many policies that allow a pod something costs what it adds and takes away.
+//!
+//! Where very many profiles lose their last pair at once, as those of a namespace that is
+//! refused, one change takes away a part of them, and the next ones the others. Meanwhile
+//! nothing leads to them, and their numbers mean what they meant: who needs such a profile
+//! again has it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -11,6 +16,10 @@ use super::ports::PortSet;
 use super::verdicts::{Changing, Direction, FIRST_PROFILE, Number};
 use crate::numbers::{Interned, MAX_IN_PLACE};
 use crate::tables::{put, put_into};
+
+/// How many ranges of ports a change may take away with profiles that no pair has any more, if
+/// these are more than one profile.
+const MAX_GOING: usize = 5_000;
 
 /// What a local address is to be allowed with an identity: never nothing.
 #[derive(Debug, Clone)]
@@ -54,13 +63,23 @@ impl Move {
     }
 }
 
-/// The numbers of all profiles in use. What they allow is in the verdicts.
+/// The numbers of all profiles. What they allow is in the verdicts.
 #[derive(Debug)]
-pub struct Profiles(Interned<Arc<PortSet>>);
+pub struct Profiles {
+    numbers: Interned<Arc<PortSet>>,
+    /// Those that have lost their last pair, and may have others again.
+    left: BTreeSet<Number>,
+    /// How many ranges of ports a change may take away.
+    max_going: usize,
+}
 
 impl Default for Profiles {
     fn default() -> Self {
-        Self(Interned::from(FIRST_PROFILE))
+        Self {
+            numbers: Interned::from(FIRST_PROFILE),
+            left: BTreeSet::new(),
+            max_going: MAX_GOING,
+        }
     }
 }
 
@@ -70,7 +89,7 @@ impl Profiles {
         if set.is_empty() {
             return None;
         }
-        Some(match self.0.get::<PortSet>(&set) {
+        Some(match self.numbers.get::<PortSet>(&set) {
             Some((ports, profile)) => Allowed {
                 ports: ports.clone(),
                 profile: Some(profile),
@@ -89,7 +108,9 @@ impl Profiles {
         let after = after.map(|one| (one.direction, one.key, one.allowed.as_ref()));
         self.put(verdicts, after);
         for was in moves.iter().filter_map(|one| one.was) {
-            self.release(was, verdicts);
+            if self.numbers.leave(was) {
+                self.left.insert(was);
+            }
         }
     }
 
@@ -125,7 +146,7 @@ impl Profiles {
         key: (IpAddr, Number),
         profile: Number,
     ) {
-        self.0.use_again(profile);
+        self.numbers.use_again(profile);
         put_pair(verdicts, direction, key, Some(profile));
     }
 
@@ -143,13 +164,13 @@ impl Profiles {
             (one.was, ports)
         });
         let (mut renamed, mut left) = (BTreeSet::new(), MAX_IN_PLACE);
-        for (profile, ports) in self.0.followers::<PortSet>(each) {
+        for (profile, ports) in self.numbers.followers::<PortSet>(each) {
             let old = verdicts.desired.profiles.get(&profile);
             let (Some(old), Some(ports)) = (old, shared.get(&std::ptr::from_ref(ports))) else {
                 continue;
             };
             let ports = *ports;
-            if renamed.contains(&profile) || self.0.get::<PortSet>(ports).is_some() {
+            if renamed.contains(&profile) || self.numbers.get::<PortSet>(ports).is_some() {
                 continue;
             }
             let [lost, gained] = [old.difference(ports), ports.difference(old)];
@@ -157,7 +178,7 @@ impl Profiles {
             if cost <= left && cost < ports.ranges().count() {
                 left -= cost;
                 renamed.insert(profile);
-                self.0.rename::<PortSet>(profile, old, ports.clone());
+                self.numbers.rename::<PortSet>(profile, old, ports.clone());
                 put!(verdicts, profiles, profile, Some(ports.clone()));
             }
         }
@@ -166,7 +187,7 @@ impl Profiles {
     /// The profile that allows this, which is used once more.
     fn acquire(&mut self, ports: &Arc<PortSet>, verdicts: &mut Changing<'_>) -> Number {
         let mut is_new = false;
-        let number = self.0.acquire::<PortSet>(ports, || {
+        let number = self.numbers.acquire::<PortSet>(ports, || {
             is_new = true;
             ports.clone()
         });
@@ -176,19 +197,40 @@ impl Profiles {
         number
     }
 
-    /// The profile is used once less.
-    fn release(&mut self, number: Number, verdicts: &mut Changing<'_>) {
-        let Some(set) = verdicts.desired.profiles.get(&number) else {
-            return;
-        };
-        if self.0.release::<PortSet>(number, set) {
+    /// Takes profiles away that no pair has any more, as many as one change may. This comes after
+    /// all pairs have theirs.
+    pub fn take_away(&mut self, verdicts: &mut Changing<'_>) {
+        let (mut left, mut is_first) = (self.max_going, true);
+        while let Some(number) = self.left.pop_first() {
+            let set = verdicts.desired.profiles.get(&number);
+            let Some(set) = set.filter(|_| self.numbers.uses(number) == 0) else {
+                continue;
+            };
+            let cost = set.ranges().count();
+            if cost > left && !is_first {
+                self.left.insert(number);
+                return;
+            }
+            (left, is_first) = (left.saturating_sub(cost), false);
+            self.numbers.forget::<PortSet>(number, set);
             put!(verdicts, profiles, number, None);
         }
     }
 
+    /// Whether the next change takes more away.
+    pub fn has_left(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// For tests that cannot have so much.
+    #[cfg(test)]
+    pub fn limit_going(&mut self, max_going: usize) {
+        self.max_going = max_going;
+    }
+
     /// The change has ended: numbers that became free in it may be given out again.
     pub fn commit(&mut self) {
-        self.0.commit();
+        self.numbers.commit();
     }
 }
 

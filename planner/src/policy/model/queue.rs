@@ -1,11 +1,14 @@
-//! Policies that have changed and wait for their turn.
+//! Policies that wait for their turn: those that have changed, and those that are to count again
+//! as their owner is not refused any more.
 //!
-//! One plan takes up so many changed policies as cost little; where there are more, those of
-//! the namespaces with the least to do come first, and the rest is for the next plans. So nobody
-//! waits for a namespace in which thousands of rules change at once. What always holds:
+//! One plan takes up so many policies as cost little; where there are more, those of the
+//! namespaces with the least to do come first, of each those that have changed, and the rest is
+//! for the next plans. So nobody waits for a namespace in which thousands of rules change at
+//! once. What always holds:
 //! - each plan takes up at least one policy, until none is left;
 //! - a pod that has not been enforced is not enforced before all policies of its namespace and of
-//!   the cluster were taken up.
+//!   the cluster that have changed were taken up. Those that are to count again only allow it
+//!   more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +21,13 @@ use super::{Model, index::Index};
 /// as one more, if these are more than one policy.
 const MAX_SIZE: usize = 150;
 
-/// The policies that wait, by whose they are.
+/// The policies that wait.
 #[derive(Debug)]
 pub struct Queue {
+    /// Those that have changed, by whose they are.
     waiting: BTreeMap<Owner, BTreeSet<PolicyKey>>,
+    /// Those that are as they were, and are to count again.
+    pub again: BTreeSet<PolicyKey>,
     max_size: usize,
 }
 
@@ -29,24 +35,30 @@ impl Default for Queue {
     fn default() -> Self {
         Self {
             waiting: BTreeMap::new(),
+            again: BTreeSet::new(),
             max_size: MAX_SIZE,
         }
     }
 }
 
 impl Queue {
-    /// Whether a policy is in it.
+    /// Whether a policy has changed and waits.
     pub fn has(&self, key: &PolicyKey) -> bool {
         let waiting = self.waiting.get(&Owner::of(key));
         waiting.is_some_and(|waiting| waiting.contains(key))
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
+    /// How many have changed.
+    pub fn changed(&self) -> usize {
         self.waiting.values().map(BTreeSet::len).sum()
     }
 
-    /// Whether there are any that may be about pods of a namespace.
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.changed() + { self.again.iter() }.filter(|key| !self.has(key)).count()
+    }
+
+    /// Whether any have changed that may be about pods of a namespace.
     fn is_about(&self, namespace: &str) -> bool {
         self.waiting.keys().any(|owner| match owner {
             Owner::Cluster => true,
@@ -62,7 +74,7 @@ impl Queue {
 }
 
 impl Model {
-    /// The policies that have changed and whose turn it is.
+    /// The policies whose turn it is.
     pub(super) fn next_batch(&mut self, index: &mut Index, first: bool) -> Policies {
         let touched = touched_policies(index);
         if !self.planned {
@@ -79,7 +91,8 @@ impl Model {
             let waiting = self.queue.waiting.entry(Owner::of(&key)).or_default();
             waiting.insert(key);
         }
-        if self.queue.waiting.is_empty() {
+        let again = std::mem::take(&mut self.queue.again);
+        if self.queue.waiting.is_empty() && again.is_empty() {
             return Some(BTreeSet::new());
         }
         // Whether they go on waiting is seen anew.
@@ -92,21 +105,33 @@ impl Model {
             let was = was.map_or(0, |one| one.rules.size());
             index.size_of(key).max(was)
         };
-        let mut owners: Vec<(usize, Vec<(usize, PolicyKey)>)> = Vec::new();
-        for keys in std::mem::take(&mut self.queue.waiting).into_values() {
-            let keys: Vec<_> = keys.into_iter().map(|key| (cost(&key), key)).collect();
-            owners.push((keys.iter().map(|(cost, _)| cost).sum(), keys));
+        // Those that have changed come first.
+        let mut owners: BTreeMap<Owner, (usize, Vec<(usize, PolicyKey, bool)>)> = BTreeMap::new();
+        let changed = std::mem::take(&mut self.queue.waiting)
+            .into_values()
+            .flatten();
+        let changed = changed.map(|key| (key, true));
+        for (key, has_changed) in changed.chain(again.into_iter().map(|key| (key, false))) {
+            let (sum, keys) = owners.entry(Owner::of(&key)).or_default();
+            let cost = cost(&key);
+            *sum += cost;
+            keys.push((cost, key, has_changed));
         }
+        let mut owners: Vec<_> = owners.into_values().collect();
         owners.sort_by_key(|(cost, _)| *cost);
         let (mut taken, mut left) = (BTreeSet::new(), self.queue.max_size);
-        for (cost, key) in owners.into_iter().flat_map(|(_, keys)| keys) {
+        for (cost, key, has_changed) in owners.into_iter().flat_map(|(_, keys)| keys) {
             if cost <= left || taken.is_empty() {
                 left = left.saturating_sub(cost);
                 taken.insert(key);
-            } else {
-                left = 0;
+                continue;
+            }
+            left = 0;
+            if has_changed {
                 let waiting = self.queue.waiting.entry(Owner::of(&key)).or_default();
                 waiting.insert(key);
+            } else {
+                self.queue.again.insert(key);
             }
         }
         Some(taken)

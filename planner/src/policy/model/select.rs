@@ -239,10 +239,14 @@ impl Model {
                 continue;
             }
             let rules = applied.contains(key).then(|| index.rules(key)).flatten();
-            let was = self.in_force.get(key).map(|one| &one.rules);
-            if was == rules.as_ref() {
+            let was = self.in_force.get(key);
+            if was.map(|one| &one.rules) == rules.as_ref() {
+                if was.is_some_and(|one| !one.counts) {
+                    others.insert(key.clone());
+                }
                 continue;
             }
+            let was = was.map(|one| &one.rules);
             networks |= was.into_iter().chain(&rules).any(Rules::has_networks);
             released.extend(self.in_force.remove(key).and_then(|one| one.peers));
             if let Some(rules) = rules {
@@ -254,9 +258,9 @@ impl Model {
         if others.is_empty() {
             return (false, released);
         }
-        let (more, refused) = self.acquire_lists(&others, networks);
+        let (more, admitted) = self.acquire_lists(&others, networks);
         released.extend(more);
-        others.extend(refused);
+        others.extend(admitted);
         for (address, local) in &self.locals {
             // A policy that changed applies to this one, or did.
             if !local.applied.is_disjoint(&others) {

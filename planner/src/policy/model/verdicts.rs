@@ -96,7 +96,7 @@ schema! {
         pub networks: BTreeMap<Span, Number>,
         /// A local address and the identity of the other: the profile.
         pub pairs: PerDirection<BTreeMap<(IpAddr, Number), Number>>,
-        /// What each profile allows. One that is used by no pair is not here.
+        /// What each profile allows. One that no pair has any more is not here for long.
         pub profiles: BTreeMap<Number, Arc<PortSet>>,
     } with {
         /// Whether any policy exists in the cluster: without one nobody is enforced, and

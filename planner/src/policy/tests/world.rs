@@ -1,6 +1,6 @@
 //! Random clusters, and the planner of one of their nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use tweed_core::attachment::PodName;
@@ -14,9 +14,9 @@ use super::cluster::{Cluster, evaluate};
 use super::random::{NAMESPACES, cluster_policy, network_policy};
 use super::walk::Flow;
 use crate::policy::evaluate::{Explanation, Packet, Policies};
-use crate::policy::model::local::{LocalPod, LocalPods};
+use crate::policy::model::local::{LocalPod, LocalPods, PolicyKey};
 use crate::policy::model::pods::PodScope;
-use crate::policy::planner::PolicyPlanner;
+use crate::policy::planner::{PolicyPlanner, Step};
 use crate::tests::dice::Dice;
 use crate::tests::fixture::claimed;
 
@@ -198,8 +198,13 @@ impl World {
     /// What the evaluator says, if the same policies have no networks for it as have none for
     /// the planner.
     pub fn evaluate(&self, flow: Flow) -> Explanation {
+        self.evaluate_without(flow, self.planner.model.refused())
+    }
+
+    /// The same if just these policies are refused.
+    pub fn evaluate_without(&self, flow: Flow, refused: BTreeSet<PolicyKey>) -> Explanation {
         let policies = Policies {
-            refused: self.planner.model.refused(),
+            refused,
             ..self.cluster.policies()
         };
         let packet = Packet {
@@ -211,8 +216,18 @@ impl World {
         evaluate(&policies, &packet)
     }
 
+    /// Plans until there is no more to do.
+    pub fn settle(&mut self) {
+        loop {
+            assert!(!matches!(self.planner.plan(), Step::Hold(_)));
+            if !self.planner.has_more() {
+                return;
+            }
+        }
+    }
+
     /// The store's records: those of the local pods that exist.
-    fn set_local(&mut self) {
+    pub fn set_local(&mut self) {
         let mut pods = BTreeMap::new();
         for pod in self.cluster.pods.iter().filter(|pod| pod.node == "me") {
             for address in &pod.addresses {

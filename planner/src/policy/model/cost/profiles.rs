@@ -18,7 +18,7 @@ struct Ranges {
 
 impl Model {
     /// Finds anew who is refused for the profiles of local pods, with the identities of now,
-    /// and gives these pods other rules.
+    /// and gives pods of those that are refused other rules.
     pub(in crate::policy::model) fn limit_profiles(&mut self, index: &Index, verdicts: &Verdicts) {
         let max = self.costs.max;
         let is_any_refused = !self.costs.refused_for_profiles.is_empty();
@@ -42,17 +42,14 @@ impl Model {
             *costs.entry(owner.clone()).or_default() += cost;
         }
         let now = refused(&costs, self.costs.max, |_| 0);
-        let differ: BTreeSet<Owner> = &now ^ &self.costs.refused_for_profiles;
-        if differ.is_empty() {
+        if now == self.costs.refused_for_profiles {
             return;
         }
         self.costs.refused_for_profiles = now;
+        // Lists stay looked up, so that none are to be released.
+        let (_, others) = self.admit(&BTreeSet::new());
         for (address, local) in &self.locals {
-            if local
-                .applied
-                .iter()
-                .any(|key| differ.contains(&Owner::of(key)))
-            {
+            if !local.applied.is_disjoint(&others) {
                 self.pending.locals.insert(*address);
             }
         }
