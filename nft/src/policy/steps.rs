@@ -6,7 +6,7 @@
 //! from one identity to another meets pairs that come and go in the same change.
 //!
 //! Most of what profiles allow comes with a number that nothing leads to before, and goes with
-//! the last that led to it. So of a large change these elements, which are most of them where
+//! the last that led to it, or later. So of a large change these elements, which are most of them where
 //! many networks overlap, are written in chunks before that transaction, and removed after it. It
 //! then needs less of the kernel's memory: a record of each element, and if anybody on the
 //! machine listens a notification of 8 KiB for each. What differs of a profile that keeps its

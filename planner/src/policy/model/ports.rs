@@ -91,6 +91,21 @@ impl PortSet {
         each.flat_map(|(protocol, ports)| ports.iter().map(|(a, b)| (*protocol, *a, *b)))
     }
 
+    /// How many elements it takes; everything counts as one.
+    pub fn elements(&self) -> usize {
+        if self.is_all() {
+            return 1;
+        }
+        let each = self.ranges().map(|(_, first, last)| {
+            if is_narrow(first, last) {
+                usize::from(last - first) + 1
+            } else {
+                1
+            }
+        });
+        each.sum()
+    }
+
     /// What is in either.
     pub fn union(&self, other: &Self) -> Self {
         if self.is_empty() {
@@ -217,19 +232,7 @@ impl RulePorts {
 
     /// How many elements it takes; everything counts as one.
     pub fn count(&self) -> usize {
-        let elements = |(_, first, last): (u8, u16, u16)| {
-            if is_narrow(first, last) {
-                usize::from(last - first) + 1
-            } else {
-                1
-            }
-        };
-        let fixed = if self.fixed.is_all() {
-            1
-        } else {
-            self.fixed.ranges().map(elements).sum()
-        };
-        fixed + self.named.len()
+        self.fixed.elements() + self.named.len()
     }
 
     /// Whether it can match nothing, whatever the destination.
@@ -296,6 +299,29 @@ mod tests {
         assert_eq!(PortSet::union_of(all.map(Cow::Owned)), one_by_one);
         let both = [PortSet::all(), tcp(1, 1)].map(Cow::Owned);
         assert!(PortSet::union_of(both).is_all());
+    }
+
+    #[test]
+    fn a_subset_has_nothing_that_the_other_lacks() {
+        let two = tcp(1, 5).union(&tcp(8, 9));
+        let sets = [
+            PortSet::default(),
+            PortSet::all(),
+            PortSet::all().difference(&tcp(3, 3)),
+            PortSet::range(17, 1, 5),
+            tcp(1, 9),
+            tcp(5, 8),
+            tcp(8, 9),
+            tcp(9, 9).union(&PortSet::range(17, 5, 5)),
+            two.union(&tcp(20, 30)),
+            two,
+        ];
+        for (a, b) in sets.iter().flat_map(|a| sets.iter().map(move |b| (a, b))) {
+            let is_subset = a.difference(b).is_empty();
+            assert_eq!(a.is_subset(b), is_subset, "{a:?} {b:?}");
+            assert_eq!(a.union(b) == *b, is_subset, "{a:?} {b:?}");
+            assert_eq!(a.intersection(b) == *a, is_subset, "{a:?} {b:?}");
+        }
     }
 
     #[test]

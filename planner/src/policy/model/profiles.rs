@@ -17,8 +17,8 @@ use super::verdicts::{Changing, Direction, FIRST_PROFILE, Number};
 use crate::numbers::{Interned, MAX_IN_PLACE};
 use crate::tables::{put, put_into};
 
-/// How many ranges of ports a change may take away with profiles that no pair has any more, if
-/// these are more than one profile.
+/// How many elements a change may take away with profiles that no pair has any more, if these are
+/// more than one profile.
 const MAX_GOING: usize = 5_000;
 
 /// What a local address is to be allowed with an identity: never nothing.
@@ -69,7 +69,7 @@ pub struct Profiles {
     numbers: Interned<Arc<PortSet>>,
     /// Those that have lost their last pair, and may have others again.
     left: BTreeSet<Number>,
-    /// How many ranges of ports a change may take away.
+    /// How many elements a change may take away with those.
     max_going: usize,
 }
 
@@ -206,7 +206,7 @@ impl Profiles {
             let Some(set) = set.filter(|_| self.numbers.uses(number) == 0) else {
                 continue;
             };
-            let cost = set.ranges().count();
+            let cost = set.elements();
             if cost > left && !is_first {
                 self.left.insert(number);
                 return;
