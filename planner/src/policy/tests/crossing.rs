@@ -5,10 +5,11 @@
 use std::collections::BTreeSet;
 
 use tweed_core::keyed;
+use tweed_core::object::network_policy::{NetworkPolicy, PortMatch, Rule};
 use tweed_core::object::{Event, ObjectKey};
 
 use super::cost::{by_bits, elements, of_neighbour, pods_by_bits, refused, two_namespaces};
-use super::fixture::{TCP, address, block, node};
+use super::fixture::{TCP, address, block, node, tcp};
 use super::properties::{follows, is_as_planned_anew, used};
 use super::walk::{Flow, passes};
 use super::world::World;
@@ -52,10 +53,23 @@ fn go(world: &mut World, number: usize) {
     world.planner.apply_network_policies(event);
 }
 
-/// The policy of the other namespace is for another network, which may be in force at once.
+fn port_of_neighbour(number: usize) -> u16 {
+    u16::try_from(1_000 + 2 * number).unwrap()
+}
+
+/// The policy of the other namespace is for one more network, with a profile of its own.
 fn change_neighbour(world: &mut World, number: usize) {
-    let network = format!("203.0.113.{number}/32");
-    let policy = of_neighbour(vec![block(&network, &[])]);
+    let rule = |number| Rule {
+        peers: vec![block(&format!("203.0.113.{number}/32"), &[])],
+        ports: vec![tcp(PortMatch::Range(
+            port_of_neighbour(number),
+            port_of_neighbour(number),
+        ))],
+    };
+    let policy = NetworkPolicy {
+        ingress: (1..=number).map(rule).collect(),
+        ..of_neighbour(Vec::new())
+    };
     let event = Event::Apply(policy.clone());
     world.planner.apply_network_policies(event);
     let all = &mut world.cluster.network_policies;
@@ -68,7 +82,7 @@ fn reaches_neighbour(world: &World, number: usize) -> bool {
         from: address(&format!("203.0.113.{number}")),
         to: address("10.0.0.3"),
         protocol: TCP,
-        port: 80,
+        port: port_of_neighbour(number),
     };
     passes(world.planner.desired(), Direction::In, flow)
 }
