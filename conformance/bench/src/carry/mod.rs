@@ -4,12 +4,14 @@
 //! ```text
 //! network    nodes of their own for each network, a cable between them
 //! handmade   what flannel sets up
+//! fast       with policies and Services: the fast path beside the kernel's
 //! tools      the loads: iperf3 and sockperf
 //! ```
 //!
-//! All networks stand while any is measured. Rounds are many and short: what
+//! All networks of a table stand while any is measured. Rounds are many and short: what
 //! disturbs one round disturbs only that one.
 
+mod fast;
 mod handmade;
 mod network;
 mod tools;
@@ -65,7 +67,7 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
     let awake = stay_awake();
     let how = format!(
         "{rounds} rounds of one second for each cell. CPU is that of both ends, with nearly all \
-         that the kernel does on the path.{}",
+         that the kernel does on the path; times are measured without CPUs of their own.{}",
         match awake {
             Ok(_) => "",
             Err(_) => " Idle CPUs could not be kept from sleeping.",
@@ -108,6 +110,8 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
         }
         report.save()?;
     }
+    drop(networks);
+    fast::measure(options, rounds, underlay, &mut report)?;
     drop(awake);
     Ok(report)
 }

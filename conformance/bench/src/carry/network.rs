@@ -49,28 +49,16 @@ impl Network {
     /// Builds the `number`th network, with servers at the far ends of its paths.
     pub fn new(underlay: &Underlay, kind: NetworkKind, number: u8) -> anyhow::Result<Self> {
         let sides = if kind == NetworkKind::Ptp { 1 } else { 2 };
-        let spec = |side: u8| NodeSpec {
-            name: format!("c{number}n{side}"),
-            address: Ipv4Addr::new(192, 0, 2, 20 + 4 * number + side),
-            pod_cidr: format!("10.{}.{}.0/20", 100 + number, 16 * side),
-            mtu: MTU,
-        };
-        let nodes = (0..sides)
-            .map(|side| Node::new(underlay, spec(side)))
-            .collect::<Result<Vec<_>, _>>()?;
-        if let [a, b] = nodes.as_slice() {
-            cable(underlay, a, b)?;
-        }
         let mut network = Self {
             servers: Vec::new(),
             pods: Vec::new(),
-            nodes,
+            nodes: nodes(underlay, number, sides)?,
         };
         let cluster_cidr = format!("10.{}.0.0/16", 100 + number);
         match kind {
             NetworkKind::Nodes => {
                 let node = network.nodes.last().context("a network without nodes")?;
-                let servers = Servers::start(node.netns(), &node.address().to_string())?;
+                let servers = Servers::start(node.netns(), &node.address().to_string(), true)?;
                 network.servers.push((Place::Across, servers));
                 return Ok(network);
             }
@@ -108,20 +96,14 @@ impl Network {
     fn attach(&mut self, network: &str) -> anyhow::Result<()> {
         let first = self.nodes.first();
         for (number, node) in first.into_iter().chain(&self.nodes).enumerate() {
-            let pod = Pod::new(node.lab(), &format!("{}p{number}", node.name()))?;
-            let result = CniTool::new(node, network)
-                .args("IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME=end")
-                .add(&pod)?;
-            let address = result
-                .address()
-                .context("ADD answered without an address")?;
+            let (pod, address) = attach(node, network, &format!("{}p{number}", node.name()))?;
             let place = match number {
                 0 => None,
                 1 => Some(Place::Same),
                 _ => Some(Place::Across),
             };
             if let Some(place) = place {
-                let servers = Servers::start(pod.netns(), &address.to_string())?;
+                let servers = Servers::start(pod.netns(), &address.to_string(), true)?;
                 self.servers.push((place, servers));
                 Cluster::wait_for_path(self.client()?, address)?;
             }
@@ -143,6 +125,32 @@ impl Network {
         let (_, servers) = found.with_context(|| format!("no path {place:?}"))?;
         Ok(servers)
     }
+}
+
+/// The nodes of the `number`th network; two are joined.
+pub fn nodes(underlay: &Underlay, number: u8, sides: u8) -> anyhow::Result<Vec<Node>> {
+    let spec = |side: u8| NodeSpec {
+        name: format!("c{number}n{side}"),
+        address: Ipv4Addr::new(192, 0, 2, 20 + 4 * number + side),
+        pod_cidr: format!("10.{}.{}.0/20", 100 + number, 16 * side),
+        mtu: MTU,
+    };
+    let nodes = (0..sides)
+        .map(|side| Node::new(underlay, spec(side)))
+        .collect::<Result<Vec<_>, _>>()?;
+    if let [a, b] = nodes.as_slice() {
+        cable(underlay, a, b)?;
+    }
+    Ok(nodes)
+}
+
+/// A new pod of this name, and its address.
+pub fn attach(node: &Node, network: &str, name: &str) -> anyhow::Result<(Pod, IpAddr)> {
+    let pod = Pod::new(node.lab(), name)?;
+    let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME={name}");
+    let result = CniTool::new(node, network).args(&args).add(&pod)?;
+    let address = result.address();
+    Ok((pod, address.context("ADD answered without an address")?))
 }
 
 /// Takes both nodes off the switch and joins them directly.

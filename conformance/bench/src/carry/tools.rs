@@ -1,6 +1,6 @@
 //! The loads: streams and packets by iperf3, requests by sockperf. Their servers
 //! run as long as the network; a client runs once for each measurement. The servers
-//! have the first CPU, the client the second, where there are two.
+//! have the first CPU, the client the second, where there are two and CPU is measured.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,9 +15,9 @@ use tweed_lab::{Background, LabError, Netns, run, wait_until};
 
 use crate::cost;
 
-/// Where both servers listen.
-const IPERF_PORT: &str = "5201";
-const SOCKPERF_PORT: &str = "11111";
+/// Where both servers listen if nothing else is said.
+pub const IPERF_PORT: u16 = 5201;
+pub const SOCKPERF_PORT: u16 = 11_111;
 const MIB: f64 = 1_048_576.0;
 /// Maximum time until a server that has started or has served a client takes the next one.
 const SERVER_LIMIT: Duration = Duration::from_secs(30);
@@ -57,15 +57,15 @@ impl Load {
         }
     }
 
-    fn client(self, address: &str, quick: bool) -> Vec<&str> {
+    /// The command line of its client.
+    pub fn client(self, address: &str, quick: bool) -> Vec<&str> {
         let mut words = match self {
             Self::Stream | Self::Packets => {
-                vec!["iperf3", "--json", "-c", address, "-p", IPERF_PORT]
+                vec!["iperf3", "--json", "-c", address]
             }
             Self::Requests => {
-                let at = ["-i", address, "-p", SOCKPERF_PORT];
                 let how = ["--tcp", "-t", "1", "-m", "14"];
-                return [&["sockperf", "ping-pong"], &at[..], &how[..]].concat();
+                return [&["sockperf", "ping-pong", "-i", address], &how[..]].concat();
             }
         };
         if self == Self::Packets {
@@ -79,15 +79,7 @@ impl Load {
     /// CPU for a MiB, a packet, or a request.
     pub fn measure(self, client: &Netns, servers: &Servers, quick: bool) -> anyhow::Result<f64> {
         let words = self.client(&servers.address, quick);
-        let (text, cpu) = wait_until(
-            "the server to take a client",
-            SERVER_LIMIT,
-            || match attempt(client, servers, &words) {
-                Ok(Attempt::TurnedAway(said)) => Err(said),
-                Ok(Attempt::Measured(text, cpu)) => Ok(Ok((text, cpu))),
-                Err(error) => Ok(Err(error)),
-            },
-        )??;
+        let (text, cpu) = talk(client, servers, &words)?;
         let count = match self {
             Self::Requests => requests(&text),
             _ => received(&text, self == Self::Packets),
@@ -95,6 +87,22 @@ impl Load {
         let count = count.with_context(|| format!("no result in {words:?}: {text}"))?;
         Ok(cpu.as_secs_f64() * 1e6 / count)
     }
+}
+
+/// Runs a client, once the server takes it; gives what it printed, and the CPU of both.
+pub fn talk(
+    client: &Netns,
+    servers: &Servers,
+    words: &[&str],
+) -> anyhow::Result<(String, Duration)> {
+    let limit = SERVER_LIMIT;
+    wait_until("the server to take a client", limit, || {
+        match attempt(client, servers, words) {
+            Ok(Attempt::TurnedAway(said)) => Err(said),
+            Ok(Attempt::Measured(text, cpu)) => Ok(Ok((text, cpu))),
+            Err(error) => Ok(Err(error)),
+        }
+    })?
 }
 
 /// What became of one run of a client.
@@ -107,7 +115,8 @@ enum Attempt {
 
 fn attempt(client: &Netns, servers: &Servers, words: &[&str]) -> anyhow::Result<Attempt> {
     let before = servers.cpu()?;
-    let ended = client.enter(|| run(&mut pinned(Command::new("taskset"), 1, words)))?;
+    let cpu = servers.is_pinned.then_some(1);
+    let ended = client.enter(|| run(&mut on_cpu(Command::new("taskset"), cpu, words)))?;
     match ended {
         // With `--json` iperf3 exits with 0 all the same.
         Ok(said) | Err(LabError::Failed { output: said, .. }) if is_turned_away(&said) => {
@@ -136,22 +145,26 @@ fn is_turned_away(output: &str) -> bool {
 pub struct Servers {
     iperf: Background,
     sockperf: Background,
-    address: String,
+    is_pinned: bool,
+    /// Where they listen.
+    pub address: String,
 }
 
 impl Servers {
-    /// Starts them in `netns`, which has this address.
-    pub fn start(netns: &Netns, address: &str) -> anyhow::Result<Self> {
+    /// Starts them in `netns`, which has this address: they and their clients on a CPU each,
+    /// or on any.
+    pub fn start(netns: &Netns, address: &str, is_pinned: bool) -> anyhow::Result<Self> {
         let folder = netns.lab().folder();
         let start = |words: &[&str]| {
             let log = folder.join(format!("{}-{}.log", words[0], netns.name()));
-            let mut command = pinned(netns.command("taskset"), 0, words);
+            let cpu = is_pinned.then_some(0);
+            let mut command = on_cpu(netns.command("taskset"), cpu, words);
             Background::start(netns.lab(), &mut command, &log)
         };
-        let listen = ["-i", address, "-p", SOCKPERF_PORT, "--tcp"];
         let servers = Self {
-            iperf: start(&["iperf3", "-s", "-p", IPERF_PORT])?,
-            sockperf: start(&[&["sockperf", "server"], &listen[..]].concat())?,
+            iperf: start(&["iperf3", "-s"])?,
+            sockperf: start(&["sockperf", "server", "-i", address, "--tcp"])?,
+            is_pinned,
             address: address.to_owned(),
         };
         for port in [IPERF_PORT, SOCKPERF_PORT] {
@@ -196,10 +209,12 @@ fn ksoftirqd() -> anyhow::Result<Duration> {
     Ok(all)
 }
 
-/// `taskset` with this program on this CPU, or on the first where there is only one.
-fn pinned(mut taskset: Command, cpu: usize, words: &[&str]) -> Command {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    taskset.args(["-c", &cpu.min(cpus - 1).to_string()]);
+/// `taskset` with this program on this CPU, or on the first where there is only one; on any
+/// without one.
+fn on_cpu(mut taskset: Command, cpu: Option<usize>, words: &[&str]) -> Command {
+    let last = std::thread::available_parallelism().map_or(1, usize::from) - 1;
+    let cpus = cpu.map_or(format!("0-{last}"), |cpu| cpu.min(last).to_string());
+    taskset.args(["-c", &cpus]);
     taskset.args(words);
     taskset
 }

@@ -42,7 +42,7 @@ impl UntilRefused {
         let (tell, turns) = mpsc::channel();
         let work = move || {
             let turn = || {
-                let outcome = connect(&listener, to);
+                let outcome = connect(&listener, to).and_then(reset);
                 (Instant::now(), outcome)
             };
             while tell.send(turn()).is_ok() {
@@ -86,16 +86,20 @@ impl UntilRefused {
     }
 }
 
-/// Makes a connection from the calling thread's network namespace, and ends it.
-fn connect(listener: &TcpListener, to: SocketAddr) -> io::Result<()> {
+/// Makes a connection from the calling thread's network namespace.
+pub fn connect(listener: &TcpListener, to: SocketAddr) -> io::Result<[TcpStream; 2]> {
     let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
     let (accepted, _) = listener.accept()?;
-    // Both end by a reset, so that no port waits for late packets.
+    Ok([stream, accepted])
+}
+
+/// Ends it by a reset, so that no port waits for late packets.
+pub fn reset(ends: [TcpStream; 2]) -> io::Result<()> {
     let at_once = nix::libc::linger {
         l_onoff: 1,
         l_linger: 0,
     };
-    for end in [stream, accepted] {
+    for end in ends {
         setsockopt(&end, Linger, &at_once)?;
     }
     Ok(())

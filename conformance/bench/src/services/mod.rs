@@ -9,7 +9,7 @@
 //! The nodes, their API server, subjects and probes are those of [`crate::policies`]. All
 //! subjects take turns within a round; that a Service works is seen by packets.
 
-mod connections;
+pub mod connections;
 pub mod objects;
 
 use std::net::SocketAddr;
