@@ -8,7 +8,7 @@ use ipnetwork::IpNetwork;
 
 /// The version of these structures and of what they mean. Pinned maps of another one are not
 /// taken over.
-pub(crate) const LAYOUT: u32 = 1;
+pub(crate) const LAYOUT: u32 = 2;
 
 /// `MAX_RANGES`
 pub(crate) const MAX_RANGES: usize = 8;
@@ -82,7 +82,7 @@ pub(crate) struct Shared {
     pub port_max: AtomicU32,
     pub vxlan_port: AtomicU16,
     pub range_count: AtomicU16,
-    pub unused: AtomicU32,
+    pub underlay_link: AtomicU32,
     pub ranges: [[AtomicU32; 8]; MAX_RANGES],
 }
 

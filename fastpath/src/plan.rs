@@ -37,6 +37,9 @@ pub struct Vxlan {
     pub port: u16,
     /// This node's address in the outer header.
     pub node: Ipv4Addr,
+    /// The index of the link by which all other nodes are reached, if there is only one. It
+    /// is needed where IPv4 is not forwarded.
+    pub underlay: Option<u32>,
     /// Source ports of outer packets: the first, and the one after the last.
     pub source_ports: (u16, u16),
 }

@@ -138,6 +138,10 @@ impl Settings {
                 &shared.node,
                 vxlan.map_or(0, |vxlan| u32::from_ne_bytes(vxlan.node.octets())),
             ),
+            (
+                &shared.underlay_link,
+                vxlan.and_then(|vxlan| vxlan.underlay).unwrap_or(0),
+            ),
             (&shared.vxlan_link, vxlan.map_or(0, |vxlan| vxlan.link)),
             (
                 &shared.port_min,

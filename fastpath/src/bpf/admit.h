@@ -166,9 +166,15 @@ static __always_inline __u32 link_to(struct __sk_buff *skb, struct settings *set
 		.ipv4_src = settings->node,
 		.ipv4_dst = node,
 	};
-	if (bpf_fib_lookup(skb, &route, sizeof(route), FIB_SKIP_NEIGHBOUR))
+	switch (bpf_fib_lookup(skb, &route, sizeof(route), FIB_SKIP_NEIGHBOUR)) {
+	case BPF_FIB_LKUP_RET_SUCCESS:
+		return route.ifindex;
+	case BPF_FIB_LKUP_RET_FWD_DISABLED:
+		/* Where pods have IPv6 alone, IPv4 is not forwarded, and no route told. */
+		return settings->underlay_link;
+	default:
 		return 0;
-	return route.ifindex;
+	}
 }
 
 /* Says by which way the flow goes, and between which links. Not 0 if it is none of pods. */

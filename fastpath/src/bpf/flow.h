@@ -57,7 +57,8 @@ struct settings {
 	__u32 port_max;
 	__be16 vxlan_port;
 	__u16 range_count;
-	__u32 unused;
+	/* The only link to other nodes, where it is known that there is one. */
+	__u32 underlay_link;
 	struct range ranges[MAX_RANGES];
 };
 

@@ -63,11 +63,18 @@ pub fn plan(facts: &Facts<'_>) -> Planned {
 
     let (nodes, direct) = nodes(facts.network);
     let device = facts.network.desired.vxlan.as_ref();
-    planned.plan.vxlan = device.and_then(|device| vxlan(device, facts));
-    if device.is_some_and(|device| device.local.is_ipv6()) {
-        let left = "VXLAN over IPv6, whose outer header needs a checksum";
-        planned.left.push(left.to_owned());
-    }
+    let found = device.and_then(|device| vxlan(device, facts));
+    planned.plan.vxlan = found.filter(|vxlan| !queued.contains(&vxlan.link));
+    let left = match device {
+        Some(device) if device.local.is_ipv6() => {
+            Some("VXLAN over IPv6, whose outer header needs a checksum")
+        }
+        Some(_) if planned.plan.vxlan.is_none() => {
+            Some("VXLAN, whose device is not there or has a queue or filter of others (tc)")
+        }
+        _ => None,
+    };
+    planned.left.extend(left.map(str::to_owned));
     let has_vxlan = planned.plan.vxlan.is_some();
     planned.plan.nodes = nodes
         .into_iter()
@@ -132,8 +139,15 @@ fn vxlan(device: &VxlanDevice, facts: &Facts<'_>) -> Option<Vxlan> {
         vni: device.vni,
         port: device.port,
         node,
+        underlay: only(&underlay(facts)),
         source_ports: facts.ports,
     })
+}
+
+/// The one that there is.
+fn only(links: &BTreeSet<u32>) -> Option<u32> {
+    let mut links = links.iter().copied();
+    links.next().filter(|_| links.next().is_none())
 }
 
 /// The links by which packets of other nodes come.
