@@ -419,9 +419,15 @@ impl Reconcilers {
         self.fast_path.look_at()
     }
 
-    /// Puts back programs of the fast path that somebody has detached.
+    /// Puts back programs of the fast path that somebody has detached, and takes away those
+    /// that would pass by what somebody has put at a link.
     pub fn look_at_fast_path(&mut self, now: Instant) {
-        let outcome = self.fast_path.look(now);
+        let outcome = if self.fast_path.is_outdated(now) {
+            let network = self.planner.network().cloned();
+            self.reconcile_fast_path(network.as_deref(), &Outcome::default())
+        } else {
+            self.fast_path.look(now)
+        };
         if !outcome.written.is_empty() {
             self.record_drift(&outcome);
         }

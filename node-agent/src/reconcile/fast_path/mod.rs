@@ -20,7 +20,8 @@ use tweed_core::agent_state::FastPathState;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_fastpath::{Error, Programs};
-use tweed_netlink::{Socket, qdisc};
+use tweed_netlink::Socket;
+use tweed_netlink::qdisc::{self, Qdisc};
 use tweed_planner::overlay::Network;
 
 use plan::{Facts, Planned};
@@ -50,6 +51,8 @@ pub struct FastPathReconciler {
     epoch: Epoch,
     state: State,
     planned: Planned,
+    /// The queueing disciplines that the plan was made with.
+    qdiscs: Vec<Qdisc>,
     /// What the flows that are let in depend on, as it was in the last run.
     seen: Seen,
     look_at: Option<Instant>,
@@ -100,6 +103,10 @@ pub struct Given<'a> {
     pub pause: Option<Pause>,
 }
 
+fn qdiscs() -> Result<Vec<Qdisc>, tweed_netlink::Error> {
+    Socket::open().and_then(|mut socket| qdisc::list(&mut socket))
+}
+
 impl FastPathReconciler {
     /// Nothing is loaded yet. A single run has no part in it: it may run beside the node's
     /// agent, and nobody would tell the programs what changes afterwards.
@@ -113,6 +120,7 @@ impl FastPathReconciler {
             metrics,
             state: State::New,
             planned: Planned::default(),
+            qdiscs: Vec::new(),
             seen: Seen::default(),
             look_at: None,
         }
@@ -189,18 +197,17 @@ impl FastPathReconciler {
         if !self.is_loaded() && !self.load() {
             return;
         }
-        let qdiscs = Socket::open().and_then(|mut socket| qdisc::list(&mut socket));
-        let qdiscs = match qdiscs {
-            Ok(qdiscs) => qdiscs,
+        match qdiscs() {
+            Ok(qdiscs) => self.qdiscs = qdiscs,
             Err(error) => return self.fail("kernel", error.to_string()),
-        };
+        }
         let pods: BTreeSet<u32> = self.seen.pods.iter().map(|(_, link)| *link).collect();
         self.planned = plan::plan(&Facts {
             network,
             links: &given.kernel.mirror().links,
             pods: &pods,
             services: given.services,
-            qdiscs: &qdiscs,
+            qdiscs: &self.qdiscs,
             ports: sysctls.local_ports(),
         });
         self.apply(outcome);
@@ -265,6 +272,13 @@ impl FastPathReconciler {
     /// Whether it is switched off for now.
     pub fn is_paused(&self) -> bool {
         matches!(self.state, State::Paused)
+    }
+
+    /// Whether it is time to look, and somebody has queued or filtered at a link, or does so
+    /// no more: the kernel's notifications that the agent reads do not say so.
+    pub fn is_outdated(&self, now: Instant) -> bool {
+        self.look_at().is_some_and(|at| at <= now)
+            && qdiscs().is_ok_and(|qdiscs| qdiscs != self.qdiscs)
     }
 
     /// Puts back programs that somebody has detached, if it is time to look. What was put
