@@ -2,50 +2,15 @@
 
 use std::time::Duration;
 
-use tweed_lab::{Agent, Cluster, LabError, wait_until};
+use tweed_lab::{Cluster, LabError};
 
+use super::scene::{all, wait_for};
 use crate::policy::traffic::{Flow, Listener};
 use crate::policy::{DENY_ALL, policy};
-
-const LIMIT: Duration = Duration::from_secs(20);
 
 /// A cluster of two nodes with the fast path.
 fn cluster() -> Result<Cluster, LabError> {
     Cluster::start_with(2, |options| options.arg("--fast-path").arg("on"))
-}
-
-fn agent(cluster: &Cluster, index: u8) -> &Agent {
-    cluster[index].agent.as_ref().unwrap()
-}
-
-/// How many packets have taken this way on a node.
-fn packets(cluster: &Cluster, index: u8, way: &str) -> Result<f64, LabError> {
-    let name = format!("tweed_fast_path_packets_total{{way=\"{way}\"}}");
-    Ok(agent(cluster, index).metric(&name)?.unwrap_or_default())
-}
-
-/// Waits until packets take a way.
-fn wait_for(cluster: &Cluster, index: u8, way: &str) -> Result<(), LabError> {
-    let before = packets(cluster, index, way)?;
-    wait_until(
-        &format!("packets to go {way} on node {index}"),
-        LIMIT,
-        || match packets(cluster, index, way) {
-            Ok(now) if now > before => Ok(()),
-            Ok(now) => Err(format!("{now}: {}", all(cluster, index))),
-            Err(error) => Err(error.chain()),
-        },
-    )
-}
-
-/// What the agent says of the fast path.
-fn all(cluster: &Cluster, index: u8) -> String {
-    let text = agent(cluster, index).get("/metrics").map(|(_, text)| text);
-    let text = text.unwrap_or_default();
-    let lines = text
-        .lines()
-        .filter(|line| line.starts_with("tweed_fast_path"));
-    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[test]

@@ -2,4 +2,14 @@
 //! difference. What else holds for flows is held with it too by the other suites, with
 //! `TWEED_LAB_FAST_PATH=on`.
 
+mod datagrams;
+mod frames;
+mod scene;
+
 mod flows;
+mod headers;
+mod hostile;
+mod life;
+mod others;
+mod stale;
+mod ways;

@@ -1,0 +1,176 @@
+//! Datagrams that are counted at both ends.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use tweed_lab::{ClusterPod, LabError, Netns, wait_until};
+
+use super::scene::LIMIT;
+use crate::packets::failed;
+
+/// A datagram that has arrived: when, and its number.
+pub type Arrival = (Instant, u64);
+
+/// Numbered datagrams from one pod to another, which answers each.
+pub struct Datagrams {
+    stop: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    answered: Arc<AtomicU64>,
+    arrivals: Arc<Mutex<Vec<Arrival>>>,
+    threads: Vec<JoinHandle<()>>,
+    /// The client's own end.
+    pub source: SocketAddr,
+}
+
+impl Datagrams {
+    /// Sends one in each `pause` to `at`, which leads to this port of a pod.
+    pub fn open(
+        from: &Netns,
+        at: SocketAddr,
+        to: &ClusterPod,
+        port: u16,
+        pause: Duration,
+    ) -> Result<Self, LabError> {
+        let bind = || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port));
+        let server = to.netns().listen(bind)?;
+        Self::between(from, at, server, pause)
+    }
+
+    /// The same with a server's socket.
+    pub fn between(
+        from: &Netns,
+        at: SocketAddr,
+        server: UdpSocket,
+        pause: Duration,
+    ) -> Result<Self, LabError> {
+        let any: IpAddr = match at {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let client = from.listen(|| {
+            let socket = UdpSocket::bind((any, 0))?;
+            socket.connect(at)?;
+            Ok(socket)
+        })?;
+        let source = client.local_addr();
+        let source = source.map_err(|source| failed("send", from, source))?;
+        for socket in [&server, &client] {
+            let set = socket.set_read_timeout(Some(Duration::from_millis(50)));
+            set.map_err(|source| failed("listen", from, source))?;
+        }
+        let receiver = client.try_clone();
+        let receiver = receiver.map_err(|source| failed("listen", from, source))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let sent = Arc::new(AtomicU64::new(0));
+        let answered = Arc::new(AtomicU64::new(0));
+        let arrivals = Arc::new(Mutex::new(Vec::new()));
+        let threads = vec![
+            std::thread::spawn({
+                let (stop, arrivals) = (Arc::clone(&stop), Arc::clone(&arrivals));
+                move || answer(&server, &stop, &arrivals)
+            }),
+            std::thread::spawn({
+                let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
+                move || count(&receiver, &stop, &answered)
+            }),
+            std::thread::spawn({
+                let (stop, sent) = (Arc::clone(&stop), Arc::clone(&sent));
+                move || {
+                    while !stop.load(Ordering::Acquire) {
+                        // Refused if a policy rejects it.
+                        let number = sent.fetch_add(1, Ordering::AcqRel);
+                        let _ = client.send(&number.to_be_bytes());
+                        sleep(pause);
+                    }
+                }
+            }),
+        ];
+        Ok(Self {
+            stop,
+            sent,
+            answered,
+            arrivals,
+            threads,
+            source,
+        })
+    }
+
+    /// The number of the next datagram.
+    pub fn next(&self) -> u64 {
+        self.sent.load(Ordering::Acquire)
+    }
+
+    /// How many answers have come.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Acquire)
+    }
+
+    /// What has arrived at the server.
+    pub fn arrivals(&self) -> Vec<Arrival> {
+        let arrivals = self.arrivals.lock();
+        arrivals.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until answers come.
+    pub fn wait(&self) -> Result<(), LabError> {
+        let before = self.answered();
+        wait_until("datagrams to be answered", LIMIT, || {
+            match self.answered() {
+                now if now > before + 2 => Ok(()),
+                now => Err(format!("{now} of {}", self.next())),
+            }
+        })
+    }
+
+    /// Ends it. How many were sent, have arrived and were answered.
+    pub fn end(mut self) -> [u64; 3] {
+        self.stop.store(true, Ordering::Release);
+        for thread in self.threads.drain(..).rev() {
+            thread.join().unwrap();
+        }
+        let arrived = u64::try_from(self.arrivals().len()).unwrap();
+        [self.next(), arrived, self.answered()]
+    }
+}
+
+impl Drop for Datagrams {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+    }
+}
+
+fn answer(server: &UdpSocket, stop: &AtomicBool, arrivals: &Mutex<Vec<Arrival>>) {
+    // Nine bytes are nobody's number.
+    let mut buffer = [0; 9];
+    loop {
+        match server.recv_from(&mut buffer) {
+            Ok((8, from)) => {
+                let number = u64::from_be_bytes(*buffer.first_chunk().unwrap());
+                let arrival = (Instant::now(), number);
+                let mut arrivals = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+                arrivals.push(arrival);
+                let _ = server.send_to(&buffer[..8], from);
+            }
+            Ok(_) => {}
+            // Nothing is on its way any more.
+            Err(_) if stop.load(Ordering::Acquire) => return,
+            Err(_) => {}
+        }
+    }
+}
+
+fn count(receiver: &UdpSocket, stop: &AtomicBool, answered: &AtomicU64) {
+    let mut buffer = [0; 8];
+    loop {
+        match receiver.recv(&mut buffer) {
+            Ok(_) => {
+                answered.fetch_add(1, Ordering::AcqRel);
+            }
+            Err(_) if stop.load(Ordering::Acquire) => return,
+            Err(_) => {}
+        }
+    }
+}

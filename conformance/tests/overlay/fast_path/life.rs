@@ -1,0 +1,154 @@
+//! Agents that die, start again and are switched off, under traffic.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use aya::programs::TcAttachType;
+use tweed_lab::{LabError, wait_until};
+
+use super::datagrams::Datagrams;
+use super::scene::{LIMIT, Pods, Scene, programs_at};
+
+const PORT: u16 = 7010;
+const PAUSE: Duration = Duration::from_millis(1);
+const SYSCTLS: [&str; 2] = [
+    "netfilter/nf_conntrack_tcp_be_liberal",
+    "netfilter/nf_conntrack_tcp_ignore_invalid_rst",
+];
+
+/// The pins of a node's links, by name.
+fn pins(scene: &Scene, index: u8) -> Vec<String> {
+    let lab = scene.cluster.lab();
+    let node = scene.cluster[index].node.name();
+    let folder = lab
+        .bpffs(&format!("bpf-{node}"))
+        .unwrap()
+        .join("tweed/links");
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn an_agent_is_killed_again_and_again() -> Result<(), LabError> {
+    let mut scene = Scene::new(&[], Pods::Ipv4)?;
+    let server = scene.cluster.pod(1, "server")?;
+    let near = scene.cluster.pod(1, "near")?;
+    let far = scene.cluster.pod(2, "far")?;
+    let at = |port| SocketAddr::new(server.address(), port);
+    let to_near = Datagrams::open(near.netns(), at(PORT), &server, PORT, PAUSE)?;
+    let to_far = Datagrams::open(far.netns(), at(PORT + 1), &server, PORT + 1, PAUSE)?;
+    for way in ["local", "vxlan-in", "vxlan-out"] {
+        scene.wait_for(1, way)?;
+    }
+    let before = pins(&scene, 1);
+    // Both pods, the device and the wire.
+    assert_eq!(before.len(), 6, "{before:?}");
+    for _ in 0..10 {
+        scene.cluster.kill_agent(1)?;
+        scene.start_one(1, "on")?;
+        scene.cluster.wait_ready()?;
+        for way in ["local", "vxlan-in"] {
+            scene.wait_for(1, way)?;
+        }
+        assert_eq!(pins(&scene, 1), before);
+        let attached = attached(&scene, 1)?;
+        let more: BTreeMap<_, _> = attached.iter().filter(|(_, count)| **count != 1).collect();
+        assert!(more.is_empty() && attached.len() == 6, "{attached:?}");
+    }
+    for flow in [to_near, to_far] {
+        let [sent, arrived, answered] = flow.end();
+        assert_eq!((sent, sent), (arrived, answered));
+    }
+    Ok(())
+}
+
+/// How many programs there are at each hook of a node's links, by link and direction.
+fn attached(scene: &Scene, index: u8) -> Result<BTreeMap<String, usize>, LabError> {
+    let node = scene.node(index);
+    let links = node.json("ip -j link show")?;
+    let mut all = BTreeMap::new();
+    for link in links.as_array().unwrap() {
+        let name = link["ifname"].as_str().unwrap();
+        for direction in [TcAttachType::Ingress, TcAttachType::Egress] {
+            let count = programs_at(node, name, direction)?.len();
+            if count > 0 {
+                all.insert(format!("{name} {direction:?}"), count);
+            }
+        }
+    }
+    Ok(all)
+}
+
+#[test]
+fn switched_off_it_leaves_nothing() -> Result<(), LabError> {
+    let mut scene = Scene::with_fast_path("off", &[], Pods::Ipv4)?;
+    let sysctls = |scene: &Scene| SYSCTLS.map(|key| scene.node(1).sysctl(key).unwrap());
+    let before = sysctls(&scene);
+    scene.start("on")?;
+    let server = scene.cluster.pod(1, "server")?;
+    let far = scene.cluster.pod(2, "far")?;
+    let at = SocketAddr::new(server.address(), PORT);
+    let datagrams = Datagrams::open(far.netns(), at, &server, PORT, PAUSE)?;
+    scene.wait_for(1, "vxlan-in")?;
+    assert_eq!(sysctls(&scene), ["1", "1"].map(str::to_owned));
+    scene.start("off")?;
+    let pinned = pins(&scene, 1);
+    assert!(pinned.is_empty(), "{pinned:?}");
+    wait_until("the sysctls to be as before", LIMIT, || {
+        let now = sysctls(&scene);
+        if now == before {
+            Ok(())
+        } else {
+            Err(format!("{now:?}"))
+        }
+    })?;
+    let passed = scene.sum(1, "tweed_fast_path_packets_total")?;
+    assert!(passed < 1.0, "{passed}");
+    datagrams.wait()?;
+    let [sent, arrived, answered] = datagrams.end();
+    assert_eq!((sent, sent), (arrived, answered));
+    Ok(())
+}
+
+#[test]
+fn a_pin_that_somebody_removes_comes_back() -> Result<(), LabError> {
+    let mut scene = Scene::new(&[], Pods::Ipv4)?;
+    let server = scene.cluster.pod(1, "server")?;
+    let far = scene.cluster.pod(2, "far")?;
+    let at = SocketAddr::new(server.address(), PORT);
+    let datagrams = Datagrams::open(far.netns(), at, &server, PORT, PAUSE)?;
+    scene.wait_for(1, "vxlan-in")?;
+    let lab = scene.cluster.lab();
+    let node = scene.cluster[1].node.name();
+    let folder = lab.bpffs(&format!("bpf-{node}"))?.join("tweed/links");
+    let before = pins(&scene, 1);
+    for name in &before {
+        fs::remove_file(folder.join(name)).unwrap();
+        let start = Instant::now();
+        wait_until("the pin to be back", LIMIT, || {
+            let now = pins(&scene, 1);
+            if now == before {
+                Ok(())
+            } else {
+                Err(format!("{now:?}"))
+            }
+        })?;
+        let took = start.elapsed();
+        println!("{name} was away for {took:?}");
+        assert!(took < Duration::from_secs(4), "{name}: {took:?}");
+    }
+    sleep(Duration::from_millis(100));
+    for way in ["vxlan-in", "vxlan-out"] {
+        scene.wait_for(1, way)?;
+    }
+    let [sent, arrived, answered] = datagrams.end();
+    assert_eq!((sent, sent), (arrived, answered));
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! Others on the same links: limits of bandwidth, filters, rules, bridges, programs.
+
+use std::net::SocketAddr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use aya::programs::links::FdLink;
+use aya::programs::tc::{SchedClassifierLink, TcAttachOptions};
+use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
+use tweed_lab::{ClusterPod, LabError, Netns, wait_until};
+
+use super::datagrams::Datagrams;
+use super::scene::{LIFE, LIMIT, Pods, Scene, programs_at};
+
+const PORT: u16 = 7010;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// A server and a client beside it on node 1, one on node 2, and flows that are in.
+struct Three {
+    scene: Scene,
+    server: ClusterPod,
+    _near: ClusterPod,
+    _far: ClusterPod,
+    to_near: Datagrams,
+    to_far: Datagrams,
+}
+
+impl Three {
+    fn new() -> Result<Self, LabError> {
+        let mut scene = Scene::new(&[], Pods::Ipv4)?;
+        let server = scene.cluster.pod(1, "server")?;
+        let near = scene.cluster.pod(1, "near")?;
+        let far = scene.cluster.pod(2, "far")?;
+        let at = |port| SocketAddr::new(server.address(), port);
+        let to_near = Datagrams::open(near.netns(), at(PORT), &server, PORT, PAUSE)?;
+        let to_far = Datagrams::open(far.netns(), at(PORT + 1), &server, PORT + 1, PAUSE)?;
+        let three = Self {
+            scene,
+            to_near,
+            to_far,
+            server,
+            _near: near,
+            _far: far,
+        };
+        three.are_in()?;
+        Ok(three)
+    }
+
+    fn link(&self) -> &str {
+        self.server.result().host_link()
+    }
+
+    fn are_in(&self) -> Result<(), LabError> {
+        let ways = ["local", "vxlan-in", "vxlan-out"];
+        ways.iter().try_for_each(|way| self.scene.wait_for(1, way))
+    }
+
+    /// Waits until none of these ways is taken for a second. How long that took.
+    fn wait_until_out(&self, ways: &[&str]) -> Result<Duration, LabError> {
+        let start = Instant::now();
+        let sum = || -> Result<f64, LabError> {
+            let each = ways.iter().map(|way| self.scene.packets(1, way));
+            each.sum()
+        };
+        wait_until("flows to take the kernel's path", LIMIT, || {
+            let before = sum().map_err(|error| error.chain())?;
+            sleep(Duration::from_secs(1));
+            let more = sum().map_err(|error| error.chain())? - before;
+            if more < 1.0 {
+                Ok(())
+            } else {
+                Err(format!("{more} more"))
+            }
+        })?;
+        Ok(start.elapsed())
+    }
+
+    /// Nothing of both flows is lost.
+    fn end(self) {
+        for flow in [self.to_near, self.to_far] {
+            let [sent, arrived, answered] = flow.end();
+            assert_eq!((sent, sent), (arrived, answered));
+        }
+    }
+}
+
+/// How long the agent may take to see what the kernel does not tell it: its flows' life, and
+/// the time in which the test looks.
+const SEEN: Duration = Duration::from_secs(8);
+
+#[test]
+fn a_limit_of_bandwidth_at_a_pods_link() -> Result<(), LabError> {
+    let three = Three::new()?;
+    let (node, link) = (three.scene.node(1), three.link());
+    node.sh(&format!(
+        "tc qdisc add dev {link} root tbf rate 100mbit burst 64kb latency 50ms"
+    ))?;
+    let took = three.wait_until_out(&["local", "vxlan-in", "vxlan-out"])?;
+    assert!(took < SEEN, "{took:?}");
+    node.sh(&format!("tc qdisc del dev {link} root"))?;
+    three.are_in()?;
+    three.end();
+    Ok(())
+}
+
+#[test]
+fn a_filter_at_a_pods_link_sees_all_packets() -> Result<(), LabError> {
+    let three = Three::new()?;
+    let (node, link) = (three.scene.node(1), three.link());
+    node.sh(&format!("tc qdisc add dev {link} clsact"))?;
+    node.sh(&format!(
+        "tc filter add dev {link} egress protocol ip u32 match u32 0 0 flowid 1:1"
+    ))?;
+    let took = three.wait_until_out(&["local", "vxlan-in", "vxlan-out"])?;
+    assert!(took < SEEN, "{took:?}");
+    node.sh(&format!("tc qdisc del dev {link} clsact"))?;
+    three.are_in()?;
+    three.end();
+    Ok(())
+}
+
+#[test]
+fn a_filter_at_the_underlays_link_sees_all_packets() -> Result<(), LabError> {
+    let three = Three::new()?;
+    let node = three.scene.node(1);
+    node.sh("tc qdisc add dev eth0 clsact")?;
+    node.sh("tc filter add dev eth0 ingress protocol ip u32 match u32 0 0 flowid 1:1")?;
+    let took = three.wait_until_out(&["vxlan-in"])?;
+    assert!(took < SEEN, "{took:?}");
+    three.scene.wait_for(1, "local")?;
+    node.sh("tc qdisc del dev eth0 clsact")?;
+    three.are_in()?;
+    three.end();
+    Ok(())
+}
+
+#[test]
+fn a_bridge_takes_a_pods_link() -> Result<(), LabError> {
+    let three = Three::new()?;
+    let (node, link) = (three.scene.node(1), three.link());
+    node.ip([
+        "link add br9 type bridge forward_delay 0",
+        "link set br9 up",
+    ])?;
+    node.ip([format!("link set {link} master br9")])?;
+    let took = three.wait_until_out(&["local", "vxlan-in", "vxlan-out"])?;
+    assert!(took < SEEN, "{took:?}");
+    let answered = three.to_near.answered();
+    sleep(Duration::from_millis(500));
+    assert_eq!(three.to_near.answered(), answered, "its routes are others");
+    node.ip([format!("link set {link} nomaster")])?;
+    three.to_near.wait()?;
+    three.are_in()
+}
+
+/// A firewall's rule that drops what it has let pass before.
+#[test]
+fn a_rule_of_others_drops_flows_that_are_in() -> Result<(), LabError> {
+    let three = Three::new()?;
+    three.scene.node(1).nft(
+        "table inet others { chain forward { type filter hook forward priority 10; \
+         ct state established counter drop; }; }",
+    )?;
+    sleep(LIFE + Duration::from_secs(1));
+    let arrived = [&three.to_near, &three.to_far].map(|flow| flow.arrivals().len());
+    sleep(Duration::from_secs(1));
+    let later = [&three.to_near, &three.to_far].map(|flow| flow.arrivals().len());
+    assert_eq!(arrived, later);
+    three.scene.node(1).nft("delete table inet others")?;
+    three.to_near.wait()?;
+    three.to_far.wait()?;
+    three.are_in()
+}
+
+/// A program of others, which changes nothing, at a link. It is attached as long as this
+/// lives.
+struct Program {
+    _loaded: aya::Ebpf,
+    link: FdLink,
+}
+
+impl Program {
+    /// The first or the last at a hook.
+    fn attach(
+        node: &Netns,
+        link: &str,
+        direction: TcAttachType,
+        order: LinkOrder,
+    ) -> Result<Self, LabError> {
+        let source = node.lab().programs().source();
+        let object = source.join("fastpath/src/bpf/fast_path.o");
+        let mut loaded = aya::Ebpf::load_file(object).unwrap();
+        // It has maps of its own: they say that it has nothing to do.
+        let program: &mut SchedClassifier =
+            loaded.program_mut("pod_out").unwrap().try_into().unwrap();
+        program.load().unwrap();
+        let options = TcAttachOptions::TcxOrder(order);
+        let id = node.enter(|| {
+            program
+                .attach_with_options(link, direction, options)
+                .unwrap()
+        })?;
+        let attached: SchedClassifierLink = program.take_link(id).unwrap();
+        let link = attached.try_into().unwrap();
+        Ok(Self {
+            _loaded: loaded,
+            link,
+        })
+    }
+}
+
+#[test]
+fn programs_of_others_come_before_and_after() -> Result<(), LabError> {
+    let three = Three::new()?;
+    let (node, link) = (three.scene.node(1), three.link());
+    for (link, direction) in [
+        (link, TcAttachType::Ingress),
+        (link, TcAttachType::Egress),
+        ("eth0", TcAttachType::Ingress),
+    ] {
+        let own = programs_at(node, link, direction)?;
+        assert_eq!(own.len(), 1, "{own:?}");
+        let first = Program::attach(node, link, direction, LinkOrder::first())?;
+        let last = Program::attach(node, link, direction, LinkOrder::last())?;
+        wait_until("the fast path to be last again", LIMIT, || {
+            let now = programs_at(node, link, direction).unwrap();
+            if now.len() == 3 && now.last() == own.last() {
+                Ok(())
+            } else {
+                Err(format!("{now:?}"))
+            }
+        })?;
+        three.are_in()?;
+        drop((first.link, last.link));
+        three.are_in()?;
+        let now = programs_at(node, link, direction)?;
+        assert_eq!(now, own);
+    }
+    three.end();
+    Ok(())
+}
