@@ -12,4 +12,5 @@ mod hostile;
 mod life;
 mod others;
 mod stale;
+mod switch;
 mod ways;

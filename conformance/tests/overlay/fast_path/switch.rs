@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tweed_lab::{Cluster, LabError, run};
 
-use super::scene::{LIMIT, cluster, hooks, wait_for};
+use super::scene::{LIMIT, Pods, Scene, agent};
 use crate::policy::traffic::Flow;
 
 /// What `tweedctl fast-path` prints about node 1.
@@ -19,24 +19,26 @@ fn fast_path(cluster: &Cluster, words: &[&str]) -> Result<String, LabError> {
 
 #[test]
 fn it_is_switched_off_for_a_while_and_comes_back() -> Result<(), LabError> {
-    let mut cluster = cluster(2)?;
+    let mut scene = Scene::new(&[], Pods::Ipv4)?;
+    let cluster = &mut scene.cluster;
     let server = cluster.labelled_pod(1, "shop/server", "app=server")?;
     let far = cluster.labelled_pod(2, "shop/far", "app=far")?;
     let flow = Flow::open(far.netns(), &server, 7002)?;
-    wait_for(&cluster, 1, "vxlan-in")?;
-    assert!(fast_path(&cluster, &[])?.contains("the fast path is on"));
+    scene.wait_for(1, "vxlan-in")?;
+    assert!(fast_path(&scene.cluster, &[])?.contains("the fast path is on"));
 
-    let off = fast_path(&cluster, &["off", "--for", "3s"])?;
+    let off = fast_path(&scene.cluster, &["off", "--for", "3s"])?;
     assert!(off.contains("switched off for now"), "{off}");
-    assert_eq!(hooks(&cluster, 1)?, 0);
+    let hooks = agent(&scene.cluster, 1).metric("tweed_fast_path_hooks")?;
+    assert_eq!(hooks, Some(0.0));
     assert!(flow.moves(LIMIT));
-    wait_for(&cluster, 1, "vxlan-in")?;
+    scene.wait_for(1, "vxlan-in")?;
 
-    fast_path(&cluster, &["off"])?;
+    fast_path(&scene.cluster, &["off"])?;
     assert!(flow.moves(LIMIT));
-    let on = fast_path(&cluster, &["on"])?;
+    let on = fast_path(&scene.cluster, &["on"])?;
     assert!(on.contains("the fast path is on"), "{on}");
-    wait_for(&cluster, 1, "vxlan-in")?;
+    scene.wait_for(1, "vxlan-in")?;
     assert!(flow.moves(Duration::from_secs(5)));
     let ended = flow.end();
     assert!(ended.is_ok(), "{ended:?}");

@@ -31,6 +31,15 @@ pub struct Queue {
     max_size: usize,
 }
 
+/// A policy that waits.
+struct Waiting {
+    /// How much it has of rules and peers.
+    cost: usize,
+    key: PolicyKey,
+    /// Whether it has changed; else it is to count again.
+    has_changed: bool,
+}
+
 impl Default for Queue {
     fn default() -> Self {
         Self {
@@ -106,7 +115,7 @@ impl Model {
             index.size_of(key).max(was)
         };
         // Those that have changed come first.
-        let mut owners: BTreeMap<Owner, (usize, Vec<(usize, PolicyKey, bool)>)> = BTreeMap::new();
+        let mut owners: BTreeMap<Owner, (usize, Vec<Waiting>)> = BTreeMap::new();
         let changed = std::mem::take(&mut self.queue.waiting)
             .into_values()
             .flatten();
@@ -115,12 +124,21 @@ impl Model {
             let (sum, keys) = owners.entry(Owner::of(&key)).or_default();
             let cost = cost(&key);
             *sum += cost;
-            keys.push((cost, key, has_changed));
+            keys.push(Waiting {
+                cost,
+                key,
+                has_changed,
+            });
         }
         let mut owners: Vec<_> = owners.into_values().collect();
         owners.sort_by_key(|(cost, _)| *cost);
         let (mut taken, mut left) = (BTreeSet::new(), self.queue.max_size);
-        for (cost, key, has_changed) in owners.into_iter().flat_map(|(_, keys)| keys) {
+        for one in owners.into_iter().flat_map(|(_, keys)| keys) {
+            let Waiting {
+                cost,
+                key,
+                has_changed,
+            } = one;
             if cost <= left || taken.is_empty() {
                 left = left.saturating_sub(cost);
                 taken.insert(key);
