@@ -69,6 +69,7 @@ impl Test {
                 port: PORT,
                 node: OWN.into(),
                 source_ports: (32_768, 61_000),
+                underlay: None,
             }),
             ranges: all.filter_map(|range| range.parse().ok()).collect(),
             ..Plan::default()

@@ -19,7 +19,7 @@ use ipnetwork::IpNetwork;
 use tweed_core::agent_state::FastPathState;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::version::Version;
-use tweed_fastpath::{Error, Programs};
+use tweed_fastpath::{Error, Place, Programs};
 use tweed_netlink::Socket;
 use tweed_netlink::qdisc::{self, Qdisc};
 use tweed_planner::overlay::Network;
@@ -202,6 +202,7 @@ impl FastPathReconciler {
             Err(error) => return self.fail("kernel", error.to_string()),
         }
         let pods: BTreeSet<u32> = self.seen.pods.iter().map(|(_, link)| *link).collect();
+        let before = self.planned.plan.places();
         self.planned = plan::plan(&Facts {
             network,
             links: &given.kernel.mirror().links,
@@ -210,7 +211,7 @@ impl FastPathReconciler {
             qdiscs: &self.qdiscs,
             ports: sysctls.local_ports(),
         });
-        self.apply(outcome);
+        self.apply(&before, outcome);
     }
 
     fn is_loaded(&self) -> bool {
@@ -241,7 +242,8 @@ impl FastPathReconciler {
         }
     }
 
-    fn apply(&mut self, outcome: &mut Outcome) {
+    /// Programs that are attached again where they were `before` are put back.
+    fn apply(&mut self, before: &BTreeSet<Place>, outcome: &mut Outcome) {
         let State::On(programs) = &mut self.state else {
             return;
         };
@@ -250,7 +252,7 @@ impl FastPathReconciler {
                 if !changed.attached.is_empty() || changed.ways {
                     self.epoch.invalidate(Cause::Programs);
                 }
-                for place in &changed.attached {
+                for place in changed.attached.intersection(before) {
                     outcome.wrote(ObjectKind::Program, 1, &place.name());
                 }
                 self.look_at = Some(Instant::now() + LOOK);
@@ -293,7 +295,8 @@ impl FastPathReconciler {
         if let State::On(programs) = &self.state {
             self.look_at = Some(now + LOOK);
             if programs.is_damaged(&self.planned.plan) {
-                self.apply(&mut outcome);
+                let before = self.planned.plan.places();
+                self.apply(&before, &mut outcome);
             }
         }
         outcome
