@@ -161,7 +161,8 @@ fn an_address_is_given_out_again() -> Result<(), LabError> {
         let answered = datagrams.answered();
         sleep(Duration::from_millis(200));
         assert!(datagrams.answered() > answered, "the flow before goes on");
-        // All that was sent since is there.
+        // Its server hears nobody else after that.
+        datagrams.end();
         let sent = again.next();
         let [_, arrived, _] = again.end();
         println!("{sent} sent, {arrived} of both flows have come");
