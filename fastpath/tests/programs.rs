@@ -84,6 +84,7 @@ fn plan() -> Plan {
             port: 8472,
             node: [10, 0, 0, 1].into(),
             source_ports: (32768, 61000),
+            underlay: None,
         }),
         underlay: [index("nic")].into(),
         direct: [index("nic")].into(),
