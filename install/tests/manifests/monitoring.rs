@@ -30,6 +30,8 @@ fn series() -> BTreeSet<String> {
     metrics.listed_again("nodes");
     metrics.set_policed("ingress", 1);
     metrics.set_peers([("answers", 1)]);
+    metrics.set_fast_path("off", 0);
+    metrics.flows_invalidated("policies");
     metrics.policy_drop_logged("NetworkPolicy default/deny", "policy-ingress");
     metrics.set_status(&StatusBoard::new(Instant::now()).status(Instant::now()));
     let mut text = String::new();
