@@ -28,5 +28,5 @@ pub use counters::{CounterReader, Counters, KernelPath, Traffic, Way};
 pub use error::Error;
 pub use hooks::{Hook, Place, remove};
 pub use plan::{Node, Plan, Vxlan};
-pub use programs::{Changed, Programs};
+pub use programs::{Changed, Programs, pinned_settings};
 pub use settings::{Generation, Settings};

@@ -80,7 +80,7 @@ impl Programs {
         let types = Btf::from_sys_fs().map_err(|error| Error::of("the kernel's BTF", &error))?;
         self_test::run(&types)?;
         // Maps of another layout or size are of no use, nor what is attached with them.
-        let version = format!("layout_{LAYOUT}_{flows}_");
+        let version = version(flows);
         let earlier = hooks::names(&maps_dir(dir))?;
         if earlier.iter().any(|name| !name.starts_with(&version)) {
             hooks::remove(dir)?;
@@ -233,6 +233,20 @@ impl Programs {
     pub fn counters(&self) -> CounterReader {
         self.counters.clone()
     }
+}
+
+/// What the names of pinned maps begin with.
+fn version(flows: u32) -> String {
+    format!("layout_{LAYOUT}_{flows}_")
+}
+
+/// The settings of programs that an earlier run has left attached, until this one has loaded
+/// its own: what changes meanwhile counts for them too.
+#[must_use]
+pub fn pinned_settings(dir: &Path, flows: u32) -> Option<Settings> {
+    let path = maps_dir(dir).join(format!("{}settings", version(flows)));
+    let map = MapData::from_pin(path).ok()?;
+    Settings::map(map.fd()).ok()
 }
 
 fn no_map(name: &str) -> Error {

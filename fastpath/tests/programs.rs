@@ -149,6 +149,9 @@ fn the_next_run_takes_over_and_goes_on_with_the_epoch() {
         let epoch = settings.epoch();
         assert!(epoch > 0);
         drop((programs, settings));
+        let left = tweed_fastpath::pinned_settings(dir, 1024).unwrap();
+        left.invalidate();
+        let epoch = epoch + 1;
         let mut programs = Programs::load(dir, 1024).unwrap();
         assert_eq!(programs.settings().epoch(), epoch);
         assert!(!programs.is_damaged(&plan), "replaced in their links");

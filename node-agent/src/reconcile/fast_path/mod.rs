@@ -111,12 +111,18 @@ impl FastPathReconciler {
     /// Nothing is loaded yet. A single run has no part in it: it may run beside the node's
     /// agent, and nobody would tell the programs what changes afterwards.
     pub fn new(config: &Config, metrics: Metrics) -> Self {
+        let (dir, flows) = (config.bpf_dir.clone(), config.fast_path_flows);
+        let epoch = Epoch::new(&metrics);
+        if !config.once {
+            // What an earlier run has left attached goes on until this one has loaded its own.
+            epoch.set_settings(tweed_fastpath::pinned_settings(&dir, flows));
+        }
         Self {
             mode: config.fast_path,
             is_single_run: config.once,
-            dir: config.bpf_dir.clone(),
-            flows: config.fast_path_flows,
-            epoch: Epoch::new(&metrics),
+            dir,
+            flows,
+            epoch,
             metrics,
             state: State::New,
             planned: Planned::default(),
@@ -138,6 +144,7 @@ impl FastPathReconciler {
         if self.is_single_run {
             return outcome;
         }
+        self.note(&given);
         if self.mode == Mode::Off {
             self.switch_off(sysctls);
         } else if let Some(pause) = given.pause {
@@ -148,7 +155,6 @@ impl FastPathReconciler {
             }
             self.look_at = pause.until;
         } else if let Some(network) = given.network {
-            self.note(&given);
             self.keep(network, &given, sysctls, &mut outcome);
         }
         self.report(&mut outcome);
