@@ -1,7 +1,9 @@
 //! Everything that ADD creates on both ends, with one family and with both.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
-use tweed_lab::{AddResult, Netns, PingOptions, Pod, monitor, ping};
+use tweed_lab::{AddResult, Netns, PingOptions, Pod, monitor, ping, wait_until};
 
 use crate::fixture::{Fixture, MTU, NODE_V6, assert_refused_with};
 use crate::observe::{addresses, link, neighbours, routes, settings};
@@ -230,7 +232,24 @@ fn pod_neighbours(attached: &Attached) {
 #[test]
 fn only_the_link_with_its_routes_and_neighbours_is_created() {
     let fixture = Fixture::tweed();
-    let before = fixture.snapshot();
+    // The kernel adds routes of a link that has come up a moment later.
+    let mut before = fixture.snapshot();
+    wait_until(
+        "the node to change no more",
+        Duration::from_secs(30),
+        || {
+            std::thread::sleep(Duration::from_millis(100));
+            let now = fixture.snapshot();
+            let changes = before.changes(&now);
+            before = now;
+            if changes.is_empty() {
+                Ok(())
+            } else {
+                Err(changes.join("\n"))
+            }
+        },
+    )
+    .unwrap();
     let added = fixture.add(&fixture.pod("pod"));
     let mine = format!("\"{}\"", added.host_link());
     let conf = format!("conf/{}/", added.host_link());

@@ -6,21 +6,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::RcvBufForce;
 use tweed_lab::{ClusterPod, LabError, Netns, wait_until};
 
 use super::scene::LIMIT;
 use crate::packets::failed;
+
+/// When nothing has come for so long on a busy machine, nothing is on its way any more.
+const QUIET: Duration = Duration::from_millis(300);
+/// Room for what arrives while a thread waits for a processor, in bytes.
+const ROOM: usize = 16 << 20;
 
 /// A datagram that has arrived: when, and its number.
 pub type Arrival = (Instant, u64);
 
 /// Numbered datagrams from one pod to another, which answers each.
 pub struct Datagrams {
+    /// Nothing is sent any more.
     stop: Arc<AtomicBool>,
+    /// Nor waited for, when nothing comes.
+    done: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
     answered: Arc<AtomicU64>,
     arrivals: Arc<Mutex<Vec<Arrival>>>,
-    threads: Vec<JoinHandle<()>>,
+    sender: Option<JoinHandle<()>>,
+    receivers: Vec<JoinHandle<()>>,
     /// The client's own end.
     pub source: SocketAddr,
 }
@@ -58,42 +69,47 @@ impl Datagrams {
         let source = client.local_addr();
         let source = source.map_err(|source| failed("send", from, source))?;
         for socket in [&server, &client] {
-            let set = socket.set_read_timeout(Some(Duration::from_millis(50)));
+            let set = socket.set_read_timeout(Some(QUIET));
             set.map_err(|source| failed("listen", from, source))?;
+            setsockopt(socket, RcvBufForce, &ROOM)
+                .map_err(|errno| failed("listen", from, errno.into()))?;
         }
         let receiver = client.try_clone();
         let receiver = receiver.map_err(|source| failed("listen", from, source))?;
         let stop = Arc::new(AtomicBool::new(false));
+        let done = Arc::new(AtomicBool::new(false));
         let sent = Arc::new(AtomicU64::new(0));
         let answered = Arc::new(AtomicU64::new(0));
         let arrivals = Arc::new(Mutex::new(Vec::new()));
-        let threads = vec![
+        let receivers = vec![
             std::thread::spawn({
-                let (stop, arrivals) = (Arc::clone(&stop), Arc::clone(&arrivals));
-                move || answer(&server, &stop, &arrivals)
+                let (done, arrivals) = (Arc::clone(&done), Arc::clone(&arrivals));
+                move || answer(&server, &done, &arrivals)
             }),
             std::thread::spawn({
-                let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
-                move || count(&receiver, &stop, &answered)
-            }),
-            std::thread::spawn({
-                let (stop, sent) = (Arc::clone(&stop), Arc::clone(&sent));
-                move || {
-                    while !stop.load(Ordering::Acquire) {
-                        // Refused if a policy rejects it.
-                        let number = sent.fetch_add(1, Ordering::AcqRel);
-                        let _ = client.send(&number.to_be_bytes());
-                        sleep(pause);
-                    }
-                }
+                let (done, answered) = (Arc::clone(&done), Arc::clone(&answered));
+                move || count(&receiver, &done, &answered)
             }),
         ];
+        let sender = std::thread::spawn({
+            let (stop, sent) = (Arc::clone(&stop), Arc::clone(&sent));
+            move || {
+                while !stop.load(Ordering::Acquire) {
+                    // Refused if a policy rejects it.
+                    let number = sent.fetch_add(1, Ordering::AcqRel);
+                    let _ = client.send(&number.to_be_bytes());
+                    sleep(pause);
+                }
+            }
+        });
         Ok(Self {
             stop,
+            done,
             sent,
             answered,
             arrivals,
-            threads,
+            sender: Some(sender),
+            receivers,
             source,
         })
     }
@@ -128,8 +144,12 @@ impl Datagrams {
     /// Ends it. How many were sent, have arrived and were answered.
     pub fn end(mut self) -> [u64; 3] {
         self.stop.store(true, Ordering::Release);
-        for thread in self.threads.drain(..).rev() {
-            thread.join().unwrap();
+        if let Some(sender) = self.sender.take() {
+            sender.join().unwrap();
+        }
+        self.done.store(true, Ordering::Release);
+        for receiver in self.receivers.drain(..) {
+            receiver.join().unwrap();
         }
         let arrived = u64::try_from(self.arrivals().len()).unwrap();
         [self.next(), arrived, self.answered()]
@@ -139,10 +159,11 @@ impl Datagrams {
 impl Drop for Datagrams {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
+        self.done.store(true, Ordering::Release);
     }
 }
 
-fn answer(server: &UdpSocket, stop: &AtomicBool, arrivals: &Mutex<Vec<Arrival>>) {
+fn answer(server: &UdpSocket, done: &AtomicBool, arrivals: &Mutex<Vec<Arrival>>) {
     // Nine bytes are nobody's number.
     let mut buffer = [0; 9];
     loop {
@@ -156,20 +177,20 @@ fn answer(server: &UdpSocket, stop: &AtomicBool, arrivals: &Mutex<Vec<Arrival>>)
             }
             Ok(_) => {}
             // Nothing is on its way any more.
-            Err(_) if stop.load(Ordering::Acquire) => return,
+            Err(_) if done.load(Ordering::Acquire) => return,
             Err(_) => {}
         }
     }
 }
 
-fn count(receiver: &UdpSocket, stop: &AtomicBool, answered: &AtomicU64) {
+fn count(receiver: &UdpSocket, done: &AtomicBool, answered: &AtomicU64) {
     let mut buffer = [0; 8];
     loop {
         match receiver.recv(&mut buffer) {
             Ok(_) => {
                 answered.fetch_add(1, Ordering::AcqRel);
             }
-            Err(_) if stop.load(Ordering::Acquire) => return,
+            Err(_) if done.load(Ordering::Acquire) => return,
             Err(_) => {}
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aya::programs::TcAttachType;
 use tweed_lab::{LabError, wait_until};
@@ -99,11 +99,9 @@ fn switched_off_it_leaves_nothing() -> Result<(), LabError> {
     scene.wait_for(1, "vxlan-in")?;
     assert_eq!(sysctls(&scene), ["1", "1"].map(str::to_owned));
     scene.start("off")?;
-    let pinned = pins(&scene, 1);
-    assert!(pinned.is_empty(), "{pinned:?}");
-    wait_until("the sysctls to be as before", LIMIT, || {
-        let now = sysctls(&scene);
-        if now == before {
+    wait_until("pins and sysctls to be as before", LIMIT, || {
+        let now = (sysctls(&scene), pins(&scene, 1));
+        if now.0 == before && now.1.is_empty() {
             Ok(())
         } else {
             Err(format!("{now:?}"))
@@ -131,7 +129,6 @@ fn a_pin_that_somebody_removes_comes_back() -> Result<(), LabError> {
     let before = pins(&scene, 1);
     for name in &before {
         fs::remove_file(folder.join(name)).unwrap();
-        let start = Instant::now();
         wait_until("the pin to be back", LIMIT, || {
             let now = pins(&scene, 1);
             if now == before {
@@ -140,9 +137,6 @@ fn a_pin_that_somebody_removes_comes_back() -> Result<(), LabError> {
                 Err(format!("{now:?}"))
             }
         })?;
-        let took = start.elapsed();
-        println!("{name} was away for {took:?}");
-        assert!(took < Duration::from_secs(4), "{name}: {took:?}");
     }
     sleep(Duration::from_millis(100));
     for way in ["vxlan-in", "vxlan-out"] {

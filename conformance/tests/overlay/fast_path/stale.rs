@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tweed_lab::{LabError, wait_until};
 
 use super::datagrams::Datagrams;
-use super::scene::{LIMIT, Pods, Scene, address, service, wait_for_service};
+use super::scene::{LIFE, LIMIT, Pods, Scene, address, service, wait_for_service};
 use crate::policy::{DENY_ALL, policy};
 
 const PORT: u16 = 7010;
@@ -15,7 +15,7 @@ const SERVICE: [&str; 2] = ["10.96.0.10", "fd00:96::10"];
 /// Some thousands of datagrams a second.
 const PAUSE: Duration = Duration::from_micros(200);
 /// How long a datagram may be on its way in a busy machine.
-const LATE: Duration = Duration::from_millis(200);
+const LATE: Duration = Duration::from_secs(1);
 
 /// How often flows had to pass the kernel's path again for this cause.
 fn invalidations(scene: &Scene, index: u8, cause: &str) -> Result<f64, LabError> {
@@ -56,7 +56,7 @@ fn a_policy_ends_datagrams_at_full_rate() -> Result<(), LabError> {
         let first_denied = datagrams.next();
         sleep(Duration::from_secs(2));
         let last = datagrams.next();
-        assert!(last > first_denied + 1000, "{last}");
+        assert!(last > first_denied + 100, "{last}");
         let late: Vec<_> = datagrams.arrivals();
         let late: Vec<u64> = late.iter().map(|(_, number)| *number).collect();
         let late: Vec<u64> = late.into_iter().filter(|n| *n > first_denied).collect();
@@ -112,7 +112,7 @@ fn an_endpoint_is_removed_under_datagrams() -> Result<(), LabError> {
                 println!("node {node}: {from} at the other endpoint");
                 let flow = &flows[usize::from(!is_ipv4)];
                 // A walk ends when all flows of the node have been seen.
-                sleep(Duration::from_millis(500));
+                sleep(Duration::from_millis(1500));
                 let arrivals = flow.arrivals();
                 let last = arrivals.last().unwrap().0;
                 let late = last.saturating_duration_since(moved);
@@ -155,7 +155,7 @@ fn an_address_is_given_out_again() -> Result<(), LabError> {
                 .ok_or("none".to_owned())
         })?;
         let first = first.saturating_duration_since(opened);
-        assert!(first < Duration::from_secs(1), "{first:?}");
+        assert!(first < LIFE, "{first:?}");
         again.wait()?;
         scene.wait_for(1, if node == 1 { "local" } else { "vxlan-in" })?;
         let answered = datagrams.answered();

@@ -68,6 +68,14 @@ fn check(
     ways: &[(u8, &str)],
 ) -> Result<(), LabError> {
     let (node, client) = client;
+    // The agents attach programs to the links of new pods in their own time.
+    let pause = Duration::from_millis(1);
+    let datagrams = Datagrams::open(client.netns(), at, server, PORT, pause)?;
+    for (index, way) in ways {
+        scene.wait_for(*index, way)?;
+    }
+    let [sent, arrived, answered] = datagrams.end();
+    assert_eq!((sent, sent), (arrived, answered), "to {at}");
     let bytes = |scene: &Scene| -> Result<Vec<f64>, LabError> {
         let of = |(index, way): &(u8, &str)| {
             scene.sum(
@@ -95,13 +103,6 @@ fn check(
             scene.all(way.0)
         );
     }
-    let pause = Duration::from_millis(1);
-    let datagrams = Datagrams::open(client.netns(), at, server, PORT, pause)?;
-    for (index, way) in ways {
-        scene.wait_for(*index, way)?;
-    }
-    let [sent, arrived, answered] = datagrams.end();
-    assert_eq!((sent, sent), (arrived, answered), "to {at}");
     Ok(())
 }
 
