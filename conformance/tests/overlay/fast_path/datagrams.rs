@@ -28,6 +28,8 @@ pub struct Datagrams {
     /// Nor waited for, when nothing comes.
     done: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
+    /// How many numbers the sender's own kernel did not send.
+    refused: Arc<AtomicU64>,
     answered: Arc<AtomicU64>,
     arrivals: Arc<Mutex<Vec<Arrival>>>,
     sender: Option<JoinHandle<()>>,
@@ -79,6 +81,7 @@ impl Datagrams {
         let stop = Arc::new(AtomicBool::new(false));
         let done = Arc::new(AtomicBool::new(false));
         let sent = Arc::new(AtomicU64::new(0));
+        let refused = Arc::new(AtomicU64::new(0));
         let answered = Arc::new(AtomicU64::new(0));
         let arrivals = Arc::new(Mutex::new(Vec::new()));
         let receivers = vec![
@@ -92,12 +95,15 @@ impl Datagrams {
             }),
         ];
         let sender = std::thread::spawn({
-            let (stop, sent) = (Arc::clone(&stop), Arc::clone(&sent));
+            let (stop, sent, refused) =
+                (Arc::clone(&stop), Arc::clone(&sent), Arc::clone(&refused));
             move || {
                 while !stop.load(Ordering::Acquire) {
-                    // Refused if a policy rejects it.
                     let number = sent.fetch_add(1, Ordering::AcqRel);
-                    let _ = client.send(&number.to_be_bytes());
+                    // The socket tells here of an ICMP error for one before, and sends nothing.
+                    if client.send(&number.to_be_bytes()).is_err() {
+                        refused.fetch_add(1, Ordering::AcqRel);
+                    }
                     sleep(pause);
                 }
             }
@@ -106,6 +112,7 @@ impl Datagrams {
             stop,
             done,
             sent,
+            refused,
             answered,
             arrivals,
             sender: Some(sender),
@@ -152,7 +159,8 @@ impl Datagrams {
             receiver.join().unwrap();
         }
         let arrived = u64::try_from(self.arrivals().len()).unwrap();
-        [self.next(), arrived, self.answered()]
+        let refused = self.refused.load(Ordering::Acquire);
+        [self.next() - refused, arrived, self.answered()]
     }
 }
 
