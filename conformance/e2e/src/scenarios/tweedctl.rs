@@ -265,13 +265,18 @@ fn node_gone(fixture: &mut Fixture<'_>, name: &str) -> Result<()> {
             _ => Ok(()),
         }
     })?;
-    let start = Instant::now();
-    let (code, answer) = nodes(fixture, ["status", "-o", "json"])?;
-    let took = start.elapsed();
-    ensure!(
-        code == Some(UNDETERMINED) && answer[name]["error"].is_string(),
-        "status ends with {code:?}: {answer:#}"
-    );
+    // Until the others know that, they find that it does not answer.
+    let what = "status to say nothing but that the node cannot be asked";
+    let (answer, took) = fixture.kubectl().wait_for(what, LIMIT, || {
+        let start = Instant::now();
+        let asked = nodes(fixture, ["status", "-o", "json"]);
+        let (code, answer) = asked.map_err(|error| format!("{error:#}"))?;
+        if code == Some(UNDETERMINED) && answer[name]["error"].is_string() {
+            Ok((answer, start.elapsed()))
+        } else {
+            Err(format!("status ends with {code:?}: {answer:#}"))
+        }
+    })?;
     for node in fixture.cluster.nodes().filter(|node| node.name() != name) {
         ensure!(
             answer[node.name()]["status"]["ready"] == true,
