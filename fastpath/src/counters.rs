@@ -9,115 +9,89 @@ use aya::maps::{Map, MapData, PerCpuArray};
 
 use crate::error::Error;
 
-/// By which way a packet skipped the kernel's path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
-    /// To a pod of this node.
-    Local,
-    /// To another node by VXLAN.
-    VxlanOut,
-    /// From another node by VXLAN.
-    VxlanIn,
-    /// To another node by a plain route.
-    DirectOut,
-    /// From another node by a plain route.
-    DirectIn,
-}
-
-/// Why a packet to a pod or Service was left to the kernel, or its flow not let in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum KernelPath {
-    /// Its flow is not in the map.
-    Unknown,
-    /// It begins or ends a connection.
-    Ends,
-    /// Something has changed since the flow was let in.
-    Epoch,
-    /// The flow has to be seen by conntrack once more.
-    Expired,
-    /// It is larger than the MTU.
-    TooBig,
-    /// Its outer header is not as that of the flow.
-    Outer,
-    /// Not let in: conntrack does not know it.
-    NoConntrack,
-    /// Not let in: its connection is not established.
-    State,
-    /// Not let in: the policies in force have not evaluated it.
-    Generation,
-    /// Not let in: its source is translated.
-    SourceNat,
-    /// Not let in: one of its ends is no pod.
-    NotPod,
-    /// Not let in: something else has changed it.
-    Other,
-}
-
-impl Way {
-    /// All of them, with their places in the map.
-    pub(crate) const ALL: [(Self, u32); 5] = [
-        (Self::Local, 1),
-        (Self::VxlanOut, 2),
-        (Self::VxlanIn, 3),
-        (Self::DirectOut, 4),
-        (Self::DirectIn, 5),
-    ];
-
-    /// A word for it, for metrics.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::VxlanOut => "vxlan-out",
-            Self::VxlanIn => "vxlan-in",
-            Self::DirectOut => "direct-out",
-            Self::DirectIn => "direct-in",
+macro_rules! counted {
+    ($(#[doc = $help:literal])+ $name:ident {
+        $($(#[doc = $meaning:literal])+ $kind:ident, $at:literal, $word:literal;)+
+    }) => {
+        $(#[doc = $help])+
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum $name {
+            $($(#[doc = $meaning])+ $kind,)+
         }
+
+        impl $name {
+            /// All of them.
+            pub(crate) const ALL: &[Self] = &[$(Self::$kind),+];
+
+            /// Its place in the map.
+            pub(crate) fn at(self) -> u32 {
+                match self {
+                    $(Self::$kind => $at,)+
+                }
+            }
+
+            /// A word for it, for metrics.
+            #[must_use]
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $word,)+
+                }
+            }
+        }
+    };
+}
+
+// What it is, its place in the map, and the word for it.
+counted! {
+    /// By which way a packet skipped the kernel's path.
+    Way {
+        /// To a pod of this node.
+        Local, 1, "local";
+        /// To another node by VXLAN.
+        VxlanOut, 2, "vxlan-out";
+        /// From another node by VXLAN.
+        VxlanIn, 3, "vxlan-in";
+        /// To another node by a plain route.
+        DirectOut, 4, "direct-out";
+        /// From another node by a plain route.
+        DirectIn, 5, "direct-in";
+    }
+}
+counted! {
+    /// Why a packet to a pod or Service was left to the kernel, or its flow not let in.
+    KernelPath {
+        /// Its flow is not in the map.
+        Unknown, 8, "unknown-flow";
+        /// It begins or ends a connection.
+        Ends, 9, "begins-or-ends";
+        /// Something has changed since the flow was let in.
+        Epoch, 10, "something-changed";
+        /// The flow has to be seen by conntrack once more.
+        Expired, 11, "expired";
+        /// It is larger than the MTU.
+        TooBig, 12, "too-big";
+        /// Its outer header is not as that of the flow.
+        Outer, 13, "outer-header";
+        /// Not let in: conntrack does not know it.
+        NoConntrack, 17, "untracked";
+        /// Not let in: its connection is not established.
+        State, 18, "not-established";
+        /// Not let in: the policies in force have not evaluated it.
+        Generation, 19, "not-evaluated";
+        /// Not let in: its source is translated.
+        SourceNat, 20, "source-nat";
+        /// Not let in: one of its ends is no pod.
+        NotPod, 21, "not-a-pod";
+        /// Not let in: something else has changed it.
+        Other, 22, "changed-by-others";
     }
 }
 
 impl KernelPath {
-    /// All of them, with their places in the map.
-    pub(crate) const ALL: [(Self, u32); 12] = [
-        (Self::Unknown, 8),
-        (Self::Ends, 9),
-        (Self::Epoch, 10),
-        (Self::Expired, 11),
-        (Self::TooBig, 12),
-        (Self::Outer, 13),
-        (Self::NoConntrack, 17),
-        (Self::State, 18),
-        (Self::Generation, 19),
-        (Self::SourceNat, 20),
-        (Self::NotPod, 21),
-        (Self::Other, 22),
-    ];
-
-    /// A word for it, for metrics.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown-flow",
-            Self::Ends => "begins-or-ends",
-            Self::Epoch => "something-changed",
-            Self::Expired => "expired",
-            Self::TooBig => "too-big",
-            Self::Outer => "outer-header",
-            Self::NoConntrack => "untracked",
-            Self::State => "not-established",
-            Self::Generation => "not-evaluated",
-            Self::SourceNat => "source-nat",
-            Self::NotPod => "not-a-pod",
-            Self::Other => "changed-by-others",
-        }
-    }
-
     /// Whether it is about a flow that was not let in, after the kernel's path.
     #[must_use]
     pub fn is_refusal(self) -> bool {
-        Self::ALL
-            .iter()
-            .any(|(one, at)| *one == self && *at > ADMITTED)
+        self.at() > ADMITTED
     }
 }
 
@@ -184,9 +158,9 @@ impl CounterReader {
                 bytes: sum.bytes + one.bytes,
             }))
         };
-        let fast = Way::ALL.iter().map(|(way, at)| Ok((*way, read(*at)?)));
+        let fast = Way::ALL.iter().map(|way| Ok((*way, read(way.at())?)));
         let kernel = KernelPath::ALL.iter();
-        let kernel = kernel.map(|(why, at)| Ok((*why, read(*at)?.packets)));
+        let kernel = kernel.map(|why| Ok((*why, read(why.at())?.packets)));
         Ok(Counters {
             fast: fast.collect::<Result<_, Error>>()?,
             kernel: kernel.collect::<Result<_, Error>>()?,

@@ -46,8 +46,6 @@ unsafe impl Pod for NodeValue {}
 pub struct Changed {
     /// Where programs were attached.
     pub attached: BTreeSet<Place>,
-    /// Where they were detached.
-    pub detached: BTreeSet<Place>,
     /// Whether settings or maps were changed by which flows are sent.
     pub ways: bool,
 }
@@ -141,7 +139,6 @@ impl Programs {
         let mut changed = Changed::default();
         for place in hooks::pinned(&self.dir)?.difference(&places) {
             hooks::detach(&self.dir, *place)?;
-            changed.detached.insert(*place);
         }
         changed.ways = self.settings.set(plan);
         changed.ways |= self.write_nodes(&plan.nodes)?;

@@ -30,6 +30,28 @@ struct Query {
     revision: u64,
 }
 
+/// Makes a request of bpf(2).
+///
+/// # Safety
+/// `attributes` are those of `command`, and the addresses in them are of memory that lives until
+/// this returns and has the sizes that they say.
+#[expect(unsafe_code, reason = "nix has no such call")]
+unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<()> {
+    // SAFETY: the kernel is told the size of `attributes`; for the rest the caller answers.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_mut(attributes),
+            size_of::<T>(),
+        )
+    };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// The IDs of the tcx programs at a link, in the order in which they run.
 ///
 /// # Errors
@@ -47,24 +69,13 @@ pub(crate) fn tcx_programs(link: u32, ingress: bool) -> io::Result<Vec<u32>> {
         count: MAX_PROGRAMS as u32,
         ..Query::default()
     };
-    #[expect(unsafe_code, reason = "nix has no such call")]
-    // SAFETY: the kernel reads and writes `query`, whose size it is told, and writes at most
-    // `count` numbers to `ids`; both live until it returns.
-    let answer = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_PROG_QUERY,
-            &raw mut query,
-            size_of::<Query>(),
-        )
-    };
-    if answer < 0 {
-        let error = io::Error::last_os_error();
+    #[expect(unsafe_code, reason = "the kernel writes where an address says")]
+    // SAFETY: it writes at most `count` numbers to `ids`, which lives until it returns.
+    let asked = unsafe { bpf(BPF_PROG_QUERY, &mut query) };
+    match asked {
         // Nothing is attached.
-        return match error.raw_os_error() {
-            Some(libc::ENOENT) => Ok(Vec::new()),
-            _ => Err(error),
-        };
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(Vec::new()),
+        asked => asked?,
     }
     let count = (query.count as usize).min(MAX_PROGRAMS);
     Ok(ids.iter().take(count).copied().collect())
@@ -107,20 +118,13 @@ pub(crate) fn run_program(program: BorrowedFd<'_>, packet: &[u8]) -> io::Result<
         repeat: 1,
         ..TestRun::default()
     };
-    #[expect(unsafe_code, reason = "nix has no such call")]
-    // SAFETY: the kernel reads and writes `run`, whose size it is told, reads `packet` and
-    // writes at most `data_size_out` bytes to `after`; all of them live until it returns.
-    let answer = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_PROG_TEST_RUN,
-            &raw mut run,
-            size_of::<TestRun>(),
-        )
-    };
-    if answer < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    #[expect(
+        unsafe_code,
+        reason = "the kernel reads and writes where addresses say"
+    )]
+    // SAFETY: it reads `packet` and writes at most `data_size_out` bytes to `after`; both live
+    // until it returns.
+    unsafe { bpf(BPF_PROG_TEST_RUN, &mut run) }?;
     after.truncate(run.data_size_out as usize);
     Ok((run.retval, after))
 }

@@ -70,10 +70,10 @@ use crate::serve::services::proxy_health::KubeProxyRules;
 use crate::serve::status::{Reporter, StatusBoard};
 use crate::{config::Config, publish, serve::metrics::Metrics, state::State};
 use announce::Announcer;
-use fast_path::{FastPathReconciler, Given, Seen};
+use fast_path::FastPathReconciler;
 use firewalls::FirewallInspector;
 use kernel::{Kernel, mirror::MirrorPart, reconciler::OverlayReconciler, way};
-use outcome::{ObjectKind, Outcome, Retry};
+use outcome::{Outcome, Retry};
 use pods::PodReconciler;
 use policy::PolicyReconciler;
 use routing::RoutingInspector;
@@ -384,53 +384,6 @@ impl Reconcilers {
         found.merge(self.service_proxies.inspect(serves, due));
         found.merge(self.reconcile_fast_path(network, found));
         Ok(())
-    }
-
-    /// Makes the fast path as everything else is by now.
-    fn reconcile_fast_path(&mut self, network: Option<&Network>, found: &Outcome) -> Outcome {
-        let services = self.state.services();
-        let services = services
-            .iter()
-            .flat_map(|index| index.planner.cluster_ips());
-        let given = Given {
-            network,
-            kernel: &self.kernel,
-            seen: Seen {
-                pods: self.pods.own_links(&self.kernel),
-                mirror: self.kernel.version(),
-                changes: self.kernel.changes_sent(),
-                walks: self.services.walks(),
-            },
-            services: &services.collect::<Vec<_>>(),
-            tables_written: found.written.contains_key(&ObjectKind::Nftables),
-            pause: self.state.fast_path().pause(Instant::now()),
-        };
-        let outcome = self.fast_path.reconcile(given, &self.sysctls);
-        let status = self.fast_path.status();
-        let note = status.as_ref().map(FastPathState::sentence);
-        self.board
-            .set_notes(Reporter::FastPath, note.into_iter().collect());
-        self.state.fast_path().set_state(status);
-        outcome
-    }
-
-    /// When [`Self::look_at_fast_path`] has something to do, if it is not woken before.
-    pub fn fast_path_look_at(&self) -> Option<Instant> {
-        self.fast_path.look_at()
-    }
-
-    /// Puts back programs of the fast path that somebody has detached, and takes away those
-    /// that would pass by what somebody has put at a link.
-    pub fn look_at_fast_path(&mut self, now: Instant) {
-        let outcome = if self.fast_path.is_outdated(now) {
-            let network = self.planner.network().cloned();
-            self.reconcile_fast_path(network.as_deref(), &Outcome::default())
-        } else {
-            self.fast_path.look(now)
-        };
-        if !outcome.written.is_empty() {
-            self.record_drift(&outcome);
-        }
     }
 
     /// Makes a new plan if the Nodes or this machine's own network have changed.

@@ -209,6 +209,27 @@ struct Case<'a> {
     ways: [(u8, &'a str); 2],
 }
 
+/// The ways of packets on node 1, and on that where they begin.
+const LOCAL: [(u8, &str); 2] = [(1, "local"); 2];
+const VXLAN: [(u8, &str); 2] = [(1, "vxlan-in"), (2, "vxlan-out")];
+const DIRECT: [(u8, &str); 2] = [(1, "direct-in"), (2, "direct-out")];
+
+impl Case<'static> {
+    fn new(protocol: u8, is_ipv4: bool, ways: [(u8, &'static str); 2]) -> Self {
+        let is_direct = ways == DIRECT;
+        Self {
+            args: if is_direct {
+                &["--backend", "direct"]
+            } else {
+                &[]
+            },
+            protocol,
+            is_ipv4,
+            ways,
+        }
+    }
+}
+
 /// What the kernel's path does with packets of a flow of `protocol`, and the fast path.
 fn compare(case: &Case) -> Result<(), LabError> {
     let Case {
@@ -301,100 +322,50 @@ fn compare(case: &Case) -> Result<(), LabError> {
 
 #[test]
 fn udp_on_one_node() -> Result<(), LabError> {
-    compare(&Case {
-        args: &[],
-        protocol: UDP,
-        is_ipv4: true,
-        ways: [(1, "local"); 2],
-    })
+    compare(&Case::new(UDP, true, LOCAL))
 }
 
 #[test]
 fn udp_by_vxlan() -> Result<(), LabError> {
-    compare(&Case {
-        args: &[],
-        protocol: UDP,
-        is_ipv4: true,
-        ways: [(1, "vxlan-in"), (2, "vxlan-out")],
-    })
+    compare(&Case::new(UDP, true, VXLAN))
 }
 
 #[test]
 fn udp_over_ipv6_on_one_node() -> Result<(), LabError> {
-    compare(&Case {
-        args: &[],
-        protocol: UDP,
-        is_ipv4: false,
-        ways: [(1, "local"); 2],
-    })
+    compare(&Case::new(UDP, false, LOCAL))
 }
 
 #[test]
 fn udp_over_ipv6_by_vxlan() -> Result<(), LabError> {
-    compare(&Case {
-        args: &[],
-        protocol: UDP,
-        is_ipv4: false,
-        ways: [(1, "vxlan-in"), (2, "vxlan-out")],
-    })
+    compare(&Case::new(UDP, false, VXLAN))
 }
 
 #[test]
 fn udp_by_a_plain_route() -> Result<(), LabError> {
-    compare(&Case {
-        args: &["--backend", "direct"],
-        protocol: UDP,
-        is_ipv4: true,
-        ways: [(1, "direct-in"), (2, "direct-out")],
-    })
+    compare(&Case::new(UDP, true, DIRECT))
 }
 
 #[test]
 fn tcp_on_one_node() -> Result<(), LabError> {
-    compare(&Case {
-        args: &[],
-        protocol: TCP,
-        is_ipv4: true,
-        ways: [(1, "local"); 2],
-    })
+    compare(&Case::new(TCP, true, LOCAL))
 }
 
 #[test]
 fn tcp_by_vxlan() -> Result<(), LabError> {
-    compare(&Case {
-        args: &[],
-        protocol: TCP,
-        is_ipv4: true,
-        ways: [(1, "vxlan-in"), (2, "vxlan-out")],
-    })
+    compare(&Case::new(TCP, true, VXLAN))
 }
 
 #[test]
 fn tcp_over_ipv6_on_one_node() -> Result<(), LabError> {
-    compare(&Case {
-        args: &[],
-        protocol: TCP,
-        is_ipv4: false,
-        ways: [(1, "local"); 2],
-    })
+    compare(&Case::new(TCP, false, LOCAL))
 }
 
 #[test]
 fn tcp_over_ipv6_by_vxlan() -> Result<(), LabError> {
-    compare(&Case {
-        args: &[],
-        protocol: TCP,
-        is_ipv4: false,
-        ways: [(1, "vxlan-in"), (2, "vxlan-out")],
-    })
+    compare(&Case::new(TCP, false, VXLAN))
 }
 
 #[test]
 fn tcp_by_a_plain_route() -> Result<(), LabError> {
-    compare(&Case {
-        args: &["--backend", "direct"],
-        protocol: TCP,
-        is_ipv4: true,
-        ways: [(1, "direct-in"), (2, "direct-out")],
-    })
+    compare(&Case::new(TCP, true, DIRECT))
 }

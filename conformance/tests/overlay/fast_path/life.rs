@@ -11,6 +11,7 @@ use tweed_lab::{LabError, wait_until};
 
 use super::datagrams::Datagrams;
 use super::scene::{LIMIT, Pods, Scene, programs_at};
+use super::three::Three;
 
 const PORT: u16 = 7010;
 const PAUSE: Duration = Duration::from_millis(1);
@@ -37,17 +38,9 @@ fn pins(scene: &Scene, index: u8) -> Vec<String> {
 
 #[test]
 fn an_agent_is_killed_again_and_again() -> Result<(), LabError> {
-    let mut scene = Scene::new(&[], Pods::Ipv4)?;
-    let server = scene.cluster.pod(1, "server")?;
-    let near = scene.cluster.pod(1, "near")?;
-    let far = scene.cluster.pod(2, "far")?;
-    let at = |port| SocketAddr::new(server.address(), port);
-    let to_near = Datagrams::open(near.netns(), at(PORT), &server, PORT, PAUSE)?;
-    let to_far = Datagrams::open(far.netns(), at(PORT + 1), &server, PORT + 1, PAUSE)?;
-    for way in ["local", "vxlan-in", "vxlan-out"] {
-        scene.wait_for(1, way)?;
-    }
-    let before = pins(&scene, 1);
+    let mut three = Three::new()?;
+    let scene = &mut three.scene;
+    let before = pins(scene, 1);
     // Both pods, the device and the wire.
     assert_eq!(before.len(), 6, "{before:?}");
     for _ in 0..10 {
@@ -57,15 +50,12 @@ fn an_agent_is_killed_again_and_again() -> Result<(), LabError> {
         for way in ["local", "vxlan-in"] {
             scene.wait_for(1, way)?;
         }
-        assert_eq!(pins(&scene, 1), before);
-        let attached = attached(&scene, 1)?;
+        assert_eq!(pins(scene, 1), before);
+        let attached = attached(scene, 1)?;
         let more: BTreeMap<_, _> = attached.iter().filter(|(_, count)| **count != 1).collect();
         assert!(more.is_empty() && attached.len() == 6, "{attached:?}");
     }
-    for flow in [to_near, to_far] {
-        let [sent, arrived, answered] = flow.end();
-        assert_eq!((sent, sent), (arrived, answered));
-    }
+    three.end();
     Ok(())
 }
 

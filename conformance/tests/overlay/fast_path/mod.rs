@@ -5,6 +5,7 @@
 mod datagrams;
 mod frames;
 mod scene;
+mod three;
 
 mod flows;
 mod headers;

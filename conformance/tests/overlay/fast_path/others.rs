@@ -1,124 +1,48 @@
 //! Others on the same links: limits of bandwidth, filters, rules, bridges, programs.
 
-use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::Duration;
 
 use aya::programs::links::FdLink;
 use aya::programs::tc::{SchedClassifierLink, TcAttachOptions};
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
-use tweed_lab::{ClusterPod, LabError, Netns, wait_until};
+use tweed_lab::{LabError, Netns, wait_until};
 
-use super::datagrams::Datagrams;
-use super::scene::{LIFE, LIMIT, Pods, Scene, programs_at};
-
-const PORT: u16 = 7010;
-const PAUSE: Duration = Duration::from_millis(1);
-
-/// A server and a client beside it on node 1, one on node 2, and flows that are in.
-struct Three {
-    scene: Scene,
-    server: ClusterPod,
-    _near: ClusterPod,
-    _far: ClusterPod,
-    to_near: Datagrams,
-    to_far: Datagrams,
-}
-
-impl Three {
-    fn new() -> Result<Self, LabError> {
-        let mut scene = Scene::new(&[], Pods::Ipv4)?;
-        let server = scene.cluster.pod(1, "server")?;
-        let near = scene.cluster.pod(1, "near")?;
-        let far = scene.cluster.pod(2, "far")?;
-        let at = |port| SocketAddr::new(server.address(), port);
-        let to_near = Datagrams::open(near.netns(), at(PORT), &server, PORT, PAUSE)?;
-        let to_far = Datagrams::open(far.netns(), at(PORT + 1), &server, PORT + 1, PAUSE)?;
-        let three = Self {
-            scene,
-            to_near,
-            to_far,
-            server,
-            _near: near,
-            _far: far,
-        };
-        three.are_in()?;
-        Ok(three)
-    }
-
-    fn link(&self) -> &str {
-        self.server.result().host_link()
-    }
-
-    fn are_in(&self) -> Result<(), LabError> {
-        let ways = ["local", "vxlan-in", "vxlan-out"];
-        ways.iter().try_for_each(|way| self.scene.wait_for(1, way))
-    }
-
-    /// Waits until none of these ways is taken for a second.
-    fn wait_until_out(&self, ways: &[&str]) -> Result<(), LabError> {
-        let sum = || -> Result<f64, LabError> {
-            let each = ways.iter().map(|way| self.scene.packets(1, way));
-            each.sum()
-        };
-        wait_until("flows to take the kernel's path", LIMIT, || {
-            let before = sum().map_err(|error| error.chain())?;
-            sleep(Duration::from_secs(1));
-            let more = sum().map_err(|error| error.chain())? - before;
-            if more < 1.0 {
-                Ok(())
-            } else {
-                Err(format!("{more} more"))
-            }
-        })?;
-        Ok(())
-    }
-
-    /// Nothing of both flows is lost. Where a queueing discipline comes or goes, the kernel
-    /// itself drops what is sent meanwhile (`qdisc_graft` in `net/sched/sch_api.c`).
-    fn end(self) {
-        for flow in [self.to_near, self.to_far] {
-            let [sent, arrived, answered] = flow.end();
-            assert_eq!((sent, sent), (arrived, answered));
-        }
-    }
-}
+use super::scene::{LIFE, LIMIT, programs_at};
+use super::three::{Three, WAYS};
 
 #[test]
 fn a_limit_of_bandwidth_at_a_pods_link() -> Result<(), LabError> {
     let three = Three::new()?;
-    let (node, link) = (three.scene.node(1), three.link());
-    node.sh(&format!(
-        "tc qdisc add dev {link} root tbf rate 100mbit burst 64kb latency 50ms"
+    let at = format!("dev {} root", three.link());
+    three.tc(&format!(
+        "qdisc add {at} tbf rate 100mbit burst 64kb latency 50ms"
     ))?;
-    three.wait_until_out(&["local", "vxlan-in", "vxlan-out"])?;
-    node.sh(&format!("tc qdisc del dev {link} root"))?;
+    three.wait_until_out(&WAYS)?;
+    three.tc(&format!("qdisc del {at}"))?;
     three.are_in()
 }
 
 #[test]
-fn a_filter_at_a_pods_link_sees_all_packets() -> Result<(), LabError> {
+fn filters_see_all_packets() -> Result<(), LabError> {
     let three = Three::new()?;
-    let (node, link) = (three.scene.node(1), three.link());
-    node.sh(&format!("tc qdisc add dev {link} clsact"))?;
-    node.sh(&format!(
-        "tc filter add dev {link} egress protocol ip u32 match u32 0 0 flowid 1:1"
-    ))?;
-    three.wait_until_out(&["local", "vxlan-in", "vxlan-out"])?;
-    node.sh(&format!("tc qdisc del dev {link} clsact"))?;
-    three.are_in()
-}
-
-#[test]
-fn a_filter_at_the_underlays_link_sees_all_packets() -> Result<(), LabError> {
-    let three = Three::new()?;
-    let node = three.scene.node(1);
-    node.sh("tc qdisc add dev eth0 clsact")?;
-    node.sh("tc filter add dev eth0 ingress protocol ip u32 match u32 0 0 flowid 1:1")?;
-    three.wait_until_out(&["vxlan-in"])?;
-    three.scene.wait_for(1, "local")?;
-    node.sh("tc qdisc del dev eth0 clsact")?;
-    three.are_in()
+    for (link, direction, ways) in [
+        (three.link(), "egress", &WAYS[..]),
+        ("eth0", "ingress", &["vxlan-in"]),
+    ] {
+        three.tc(&format!("qdisc add dev {link} clsact"))?;
+        three.tc(&format!(
+            "filter add dev {link} {direction} protocol ip u32 match u32 0 0 flowid 1:1"
+        ))?;
+        three.wait_until_out(ways)?;
+        let others = WAYS.iter().filter(|way| !ways.contains(way));
+        others
+            .into_iter()
+            .try_for_each(|way| three.scene.wait_for(1, way))?;
+        three.tc(&format!("qdisc del dev {link} clsact"))?;
+        three.are_in()?;
+    }
+    Ok(())
 }
 
 /// The agent takes it back from the bridge.

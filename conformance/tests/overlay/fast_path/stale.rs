@@ -71,6 +71,48 @@ fn a_policy_ends_datagrams_at_full_rate() -> Result<(), LabError> {
     Ok(())
 }
 
+/// The programs go on while the agent is away. The next one tells them of what it changes
+/// before it has loaded its own.
+#[test]
+fn a_policy_that_came_while_the_agent_was_away_ends_datagrams() -> Result<(), LabError> {
+    let mut scene = Scene::new(&[], Pods::Ipv4)?;
+    let server = scene.cluster.labelled_pod(1, "shop/server", "app=server")?;
+    let client = scene.cluster.labelled_pod(1, "shop/client", "app=client")?;
+    let all = "{podSelector: {}, policyTypes: [Ingress], ingress: [{}]}";
+    scene.cluster.apply("all", policy("shop", "all", all))?;
+    let entry = |scene: &Scene| {
+        let map = scene
+            .node(1)
+            .sh("nft list map inet tweed-policy policy_entry");
+        map.map_err(|error| error.chain())
+    };
+    let before = wait_until("the policy to be in force", LIMIT, || entry(&scene))?;
+    let at = SocketAddr::new(server.address(), PORT);
+    let datagrams = Datagrams::open(client.netns(), at, &server, PORT, PAUSE)?;
+    scene.wait_for(1, "local")?;
+    scene.cluster.kill_agent(1)?;
+    scene.cluster.delete("all")?;
+    scene
+        .cluster
+        .apply("deny", policy("shop", "deny", DENY_ALL))?;
+    scene.start_one(1, "on")?;
+    wait_until(
+        "another generation to be in force",
+        LIMIT,
+        || match entry(&scene)? {
+            now if now != before => Ok(()),
+            same => Err(same),
+        },
+    )?;
+    let first_denied = datagrams.next();
+    sleep(Duration::from_secs(2));
+    assert!(datagrams.next() > first_denied + 100);
+    let arrivals = datagrams.arrivals();
+    let late = arrivals.iter().filter(|(_, number)| *number > first_denied);
+    assert_eq!(late.count(), 0, "{}", scene.all(1));
+    Ok(())
+}
+
 /// A conversation of UDP leads elsewhere when its endpoint goes, by which no packet of its own
 /// could tell; that of the other protocol stays.
 #[test]

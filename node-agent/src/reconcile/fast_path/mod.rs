@@ -9,6 +9,7 @@
 //! What cannot be had is never a problem of the node: all packets take the kernel's path then.
 
 mod plan;
+mod within;
 
 use std::collections::BTreeSet;
 use std::mem;
