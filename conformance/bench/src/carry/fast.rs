@@ -27,13 +27,16 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Packets that have to take each way of the fast path in a round.
 const LEAST: f64 = 1000.0;
 
-/// The ways of the fast path; the last is for pods of one node.
-const WAYS: [&str; 3] = ["vxlan-out", "vxlan-in", "local"];
+/// The ways of the fast path on each site that has it; the last is for pods of one node.
+const VXLAN_WAYS: [&str; 3] = ["vxlan-out", "vxlan-in", "local"];
+const DIRECT_WAYS: [&str; 2] = ["direct-out", "direct-in"];
 
 /// The sites, by their index.
 const FAST: usize = 0;
 const KERNEL: usize = 1;
-const BARE: usize = 2;
+const DIRECT_FAST: usize = 2;
+const DIRECT_KERNEL: usize = 3;
+const BARE: usize = 4;
 
 /// From where to where, each on a site: a pod is on the first node, as the near one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +54,7 @@ type Column = (&'static str, usize, Path);
 
 const BARE_PAIR: Column = ("pair without any rule", BARE, Path::NodeToNode);
 
-const TABLES: [(&str, &[Column]); 4] = [
+const TABLES: [(&str, &[Column]); 5] = [
     (
         "From node to node, with policies and Services",
         &[
@@ -61,6 +64,15 @@ const TABLES: [(&str, &[Column]); 4] = [
             BARE_PAIR,
             ("fast path to a ClusterIP", FAST, Path::PodToService),
             ("kernel's path to a ClusterIP", KERNEL, Path::PodToService),
+        ],
+    ),
+    (
+        "From node to node by plain routes, with policies and Services",
+        &[
+            ("fast path", DIRECT_FAST, Path::PodToFar),
+            ("kernel's path", DIRECT_KERNEL, Path::PodToFar),
+            ("node to node, same rules", KERNEL, Path::NodeToNode),
+            BARE_PAIR,
         ],
     ),
     (
@@ -118,10 +130,16 @@ pub fn measure(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     progress("networks with policies and Services …");
-    let bare = nodes(underlay, 6, 2)?;
+    let bare = nodes(underlay, 8, 2)?;
+    let ruled = |number, backend, fast_path| {
+        let site = Site::ruled(nodes(underlay, number, 2)?, backend, fast_path);
+        site.with_context(|| format!("a site with --fast-path {fast_path}"))
+    };
     let mut sites = [
-        Site::ruled(nodes(underlay, 4, 2)?, "on").context("with the fast path")?,
-        Site::ruled(nodes(underlay, 5, 2)?, "off").context("without the fast path")?,
+        ruled(4, "vxlan", "on")?,
+        ruled(5, "vxlan", "off")?,
+        ruled(6, "direct", "on")?,
+        ruled(7, "direct", "off")?,
         Site {
             ends: vec![end(Path::NodeToNode, bare[1].netns(), bare[1].address())?],
             pods: Vec::new(),
@@ -152,7 +170,8 @@ pub fn measure(
                 }
             }
         }
-        sites[FAST].check_that_packets_are_fast()?;
+        sites[FAST].check_that_packets_are_fast(&VXLAN_WAYS)?;
+        sites[DIRECT_FAST].check_that_packets_are_fast(&DIRECT_WAYS)?;
         report.save()?;
     }
     Ok(())
@@ -175,22 +194,23 @@ struct Site {
     pods: Vec<Pod>,
     /// They stand still, so that they take no time of what is measured; with the packets that
     /// had taken each way of the fast path.
-    agents: Vec<(Agent, [f64; WAYS.len()])>,
+    agents: Vec<(Agent, [f64; 3])>,
     nodes: Vec<Node>,
 }
 
 impl Site {
     /// With agents, policies, Services and pods: two on the first node, one on the second.
-    fn ruled(nodes: Vec<Node>, fast_path: &str) -> anyhow::Result<Self> {
+    fn ruled(nodes: Vec<Node>, backend: &str, fast_path: &str) -> anyhow::Result<Self> {
         let (near, far) = (&nodes[0], &nodes[1]);
         let file = NodesFile::at(near.folder().join("nodes.yaml"));
         file.write_text(&objects(&nodes, &[]))?;
         let options = AgentOptions::new(&file)
+            .arg(format!("--backend={backend}"))
             .arg(format!("--fast-path={fast_path}"))
             .arg("--services=on");
         let mut agents = Vec::new();
         for node in &nodes {
-            agents.push((node.start_agent(&options)?, [0.0; WAYS.len()]));
+            agents.push((node.start_agent(&options)?, [0.0; 3]));
         }
         for (agent, _) in &mut agents {
             agent.wait_ready()?;
@@ -275,8 +295,8 @@ impl Site {
     }
 
     /// Fails if not enough packets have skipped the host's stack since the last time.
-    fn check_that_packets_are_fast(&mut self) -> anyhow::Result<()> {
-        for ((agent, seen), ways) in self.agents.iter_mut().zip([&WAYS[..], &WAYS[..2]]) {
+    fn check_that_packets_are_fast(&mut self, ways: &[&str]) -> anyhow::Result<()> {
+        for ((agent, seen), ways) in self.agents.iter_mut().zip([ways, &ways[..2]]) {
             agent.process().signal(Signal::SIGCONT);
             for (way, seen) in ways.iter().zip(seen) {
                 let name = format!("tweed_fast_path_packets_total{{way=\"{way}\"}}");
