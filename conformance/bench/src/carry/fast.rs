@@ -20,8 +20,9 @@ use crate::services::connections::{connect, reset};
 use crate::services::objects::{Measured, cidr};
 use crate::stats::turns;
 
-/// Where connections are made, beside the ports of sockperf and iperf3.
-const PORT: u16 = 7000;
+/// Where connections are made, beside the ports of sockperf and iperf3: directly, and by the
+/// Service. Two at one port would clash in conntrack, which then translates their source.
+const PORTS: [u16; 2] = [7000, 7001];
 /// Maximum time until policies and Services are in force.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Packets that have to take each way of the fast path in a round.
@@ -117,7 +118,7 @@ impl Pace {
         match self {
             Self::RoundTrip => Measured::tcp("sockperf", 10, SOCKPERF_PORT),
             Self::Stream => Measured::tcp("iperf3", 11, IPERF_PORT),
-            Self::Connection => Measured::tcp("connections", 12, PORT),
+            Self::Connection => Measured::tcp("connections", 12, PORTS[1]),
         }
     }
 }
@@ -177,13 +178,13 @@ pub fn measure(
     Ok(())
 }
 
-/// Servers at the end of a path.
-type End = (Path, Servers, TcpListener);
+/// Servers at the end of a path; the listeners are at [`PORTS`].
+type End = (Path, Servers, [TcpListener; 2]);
 
 fn end(path: Path, netns: &Netns, address: impl ToString) -> anyhow::Result<End> {
     let servers = Servers::start(netns, &address.to_string(), false)?;
-    let listener = netns.listen(|| TcpListener::bind(("0.0.0.0", PORT)))?;
-    Ok((path, servers, listener))
+    let listen = |port| netns.listen(|| TcpListener::bind(("0.0.0.0", port)));
+    Ok((path, servers, [listen(PORTS[0])?, listen(PORTS[1])?]))
 }
 
 /// Two nodes, and what is on them.
@@ -233,7 +234,7 @@ impl Site {
         }
         let to = Pace::Connection.service().at();
         wait_until(&format!("a connection to {to}"), LIMIT, || {
-            let one = || connect(&ends[1].2, to).and_then(reset);
+            let one = || connect(&ends[1].2[1], to).and_then(reset);
             let connected = pods[0].netns().enter(one).map_err(|e| e.chain())?;
             connected.map_err(|error| error.to_string())
         })?;
@@ -258,7 +259,7 @@ impl Site {
             path => path,
         };
         let end = self.ends.iter().find(|(path, ..)| *path == target);
-        let (_, servers, listener) = end.context("nobody is at the end of this path")?;
+        let (_, servers, listeners) = end.context("nobody is at the end of this path")?;
         let client = match path {
             Path::NodeToNode => self.nodes[0].netns(),
             _ => self.pods[0].netns(),
@@ -286,9 +287,10 @@ impl Site {
                 Ok(vec![("TCP stream, µs for a MiB", time)])
             }
             Pace::Connection => {
-                let to = SocketAddr::new(address.parse()?, PORT);
+                let at = usize::from(path == Path::PodToService);
+                let to = SocketAddr::new(address.parse()?, PORTS[at]);
                 let time = Duration::from_millis(if quick { 50 } else { 1000 });
-                let took = client.enter(|| connections(listener, to, time))??;
+                let took = client.enter(|| connections(&listeners[at], to, time))??;
                 Ok(vec![("TCP connection, a byte each way, µs", took)])
             }
         }
