@@ -8,7 +8,7 @@ use ipnetwork::IpNetwork;
 
 /// The version of these structures and of what they mean. Pinned maps of another one are not
 /// taken over.
-pub(crate) const LAYOUT: u32 = 2;
+pub(crate) const LAYOUT: u32 = 3;
 
 /// `MAX_RANGES`
 pub(crate) const MAX_RANGES: usize = 8;

@@ -47,8 +47,8 @@ pub struct Vxlan {
 /// How another node is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Node {
-    /// By VXLAN, at this address.
-    Vxlan(Ipv4Addr),
+    /// By VXLAN: its address, and the MAC of its device.
+    Vxlan(Ipv4Addr, [u8; 6]),
     /// By a plain route over the link with this index.
     Direct(u32),
 }

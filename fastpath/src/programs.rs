@@ -31,14 +31,16 @@ const MAPS: [&str; 5] = ["settings", "flows", "nodes", "links", "counters"];
 
 /// `struct node`
 #[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct NodeValue {
     address: u32,
     link: u32,
+    mac: [u8; 6],
+    unused: [u8; 2],
 }
 
 #[expect(unsafe_code, reason = "the trait says that any bytes are valid")]
-// SAFETY: both fields are numbers, without padding between or after them.
+// SAFETY: all fields are numbers, without padding between or after them.
 unsafe impl Pod for NodeValue {}
 
 /// What a plan has changed.
@@ -175,13 +177,14 @@ impl Programs {
             .map(|(network, node)| {
                 let key = (prefix(*network), address(network.network()));
                 let value = match node {
-                    Node::Vxlan(ip) => NodeValue {
+                    Node::Vxlan(ip, mac) => NodeValue {
                         address: u32::from_ne_bytes(ip.octets()),
-                        link: 0,
+                        mac: *mac,
+                        ..NodeValue::default()
                     },
                     Node::Direct(link) => NodeValue {
-                        address: 0,
                         link: *link,
+                        ..NodeValue::default()
                     },
                 };
                 (key, value)

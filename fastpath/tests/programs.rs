@@ -91,7 +91,7 @@ fn plan() -> Plan {
         nodes: [
             (
                 "10.244.2.0/24".parse().unwrap(),
-                Node::Vxlan([10, 0, 0, 2].into()),
+                Node::Vxlan([10, 0, 0, 2].into(), [2; 6]),
             ),
             ("fd00:3::/64".parse().unwrap(), Node::Direct(index("nic"))),
         ]

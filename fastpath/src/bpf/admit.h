@@ -155,6 +155,7 @@ static __always_inline int is_admissible(struct nf_conn *entry, struct settings 
 /* Where a route leads, without the neighbour (linux/bpf.h has it since 6.3). */
 #define FIB_SKIP_NEIGHBOUR (1U << 2)
 #define AF_INET 2
+#define AF_INET6 10
 
 /* The link by which the kernel sends to another node; 0 if it has no route. */
 static __always_inline __u32 link_to(struct __sk_buff *skb, struct settings *settings, __be32 node)
@@ -177,9 +178,38 @@ static __always_inline __u32 link_to(struct __sk_buff *skb, struct settings *set
 	}
 }
 
-/* Says by which way the flow goes, and between which links. Not 0 if it is none of pods. */
+static __always_inline int is_mac(__u8 *one, __u8 *other)
+{
+	__u16 *words = (__u16 *)one, *others = (__u16 *)other;
+	return words[0] == others[0] && words[1] == others[1] && words[2] == others[2];
+}
+
+/* Whether a packet that leaves by a plain route goes to the hop that bpf_redirect_neigh()
+ * will find for its flow. A rule of others may have routed it by another one. */
+static __always_inline int is_routed_alike(struct __sk_buff *skb, struct packet *packet,
+					   struct flow *flow)
+{
+	struct bpf_fib_lookup route = {
+		.family = packet->is_ipv6 ? AF_INET6 : AF_INET,
+		.l4_protocol = packet->key.protocol,
+		.ifindex = skb->ifindex,
+	};
+	if (packet->is_ipv6) {
+		__builtin_memcpy(route.ipv6_src, &flow->source, 16);
+		__builtin_memcpy(route.ipv6_dst, &flow->destination, 16);
+	} else {
+		route.ipv4_src = flow->source.word[3];
+		route.ipv4_dst = flow->destination.word[3];
+	}
+	return bpf_fib_lookup(skb, &route, sizeof(route), BPF_FIB_LOOKUP_OUTPUT) ==
+		       BPF_FIB_LKUP_RET_SUCCESS &&
+	       is_mac(route.dmac, flow->destination_mac);
+}
+
+/* Says by which way the flow goes, and between which links. Not 0 if it is none of pods, or
+ * rules of others route it. */
 static __always_inline int find_way(struct __sk_buff *skb, struct settings *settings,
-				    struct flow_key *key, struct flow *flow, __u32 kind, int to)
+				    struct packet *packet, struct flow *flow, __u32 kind, int to)
 {
 	struct node_key other = { .prefix = 128 };
 	struct node *node;
@@ -190,7 +220,7 @@ static __always_inline int find_way(struct __sk_buff *skb, struct settings *sett
 			return 0;
 		}
 		/* Its source as it arrived, before that of a Service is put back. */
-		other.address = key->source;
+		other.address = packet->key.source;
 		node = bpf_map_lookup_elem(&nodes, &other);
 		if (!node)
 			return -1;
@@ -207,13 +237,15 @@ static __always_inline int find_way(struct __sk_buff *skb, struct settings *sett
 		return -1;
 	flow->node = node->address;
 	if (to == TO_VXLAN) {
+		if (!is_mac(node->mac, flow->destination_mac))
+			return -1;
 		flow->way = WAY_VXLAN_OUT;
 		flow->link = link_to(skb, settings, node->address);
 		return flow->link == 0;
 	}
 	flow->way = WAY_DIRECT_OUT;
 	flow->link = skb->ifindex;
-	return node->link != flow->link;
+	return node->link != flow->link || !is_routed_alike(skb, packet, flow);
 }
 
 static __always_inline void admit(struct __sk_buff *skb, int to)
@@ -275,7 +307,12 @@ static __always_inline void admit(struct __sk_buff *skb, int to)
 	from_tuple(&key->destination, tuple.destination, packet.is_ipv6);
 	key->source_port = tuple.source_port;
 	key->destination_port = tuple.destination_port;
-	if (find_way(skb, settings, key, &flow, *kind, to)) {
+	struct ethhdr *ethernet = (void *)(long)skb->data;
+	if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
+		return;
+	__builtin_memcpy(flow.destination_mac, ethernet->h_dest, ETH_ALEN);
+	__builtin_memcpy(flow.source_mac, ethernet->h_source, ETH_ALEN);
+	if (find_way(skb, settings, &packet, &flow, *kind, to)) {
 		count(REFUSED_NOT_POD);
 		return;
 	}
@@ -283,11 +320,6 @@ static __always_inline void admit(struct __sk_buff *skb, int to)
 			  differ(&key->destination, &flow.destination) ||
 			  key->source_port != flow.source_port ||
 			  key->destination_port != flow.destination_port;
-	struct ethhdr *ethernet = (void *)(long)skb->data;
-	if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
-		return;
-	__builtin_memcpy(flow.destination_mac, ethernet->h_dest, ETH_ALEN);
-	__builtin_memcpy(flow.source_mac, ethernet->h_source, ETH_ALEN);
 	struct net_device *device = 0;
 	bpf_probe_read_kernel(&device, sizeof(device),
 			      (void *)skb + bpf_core_field_offset(kernel->dev));

@@ -125,6 +125,9 @@ struct node {
 	__be32 address;
 	/* The link of that route; 0 behind VXLAN. */
 	__u32 link;
+	/* Of its VXLAN device. */
+	__u8 mac[6];
+	__u8 unused[2];
 };
 
 struct {

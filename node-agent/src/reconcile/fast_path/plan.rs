@@ -110,7 +110,7 @@ fn nodes(network: &Network) -> (BTreeMap<IpNetwork, Node>, BTreeSet<u32>) {
         Route::Overlay { gateway } => {
             let mac = desired.neighbours.get(gateway)?;
             match desired.fdb.get(mac)? {
-                IpAddr::V4(ip) => Some(Node::Vxlan(*ip)),
+                IpAddr::V4(ip) => Some(Node::Vxlan(*ip, mac.0)),
                 IpAddr::V6(_) => None,
             }
         }
@@ -122,7 +122,7 @@ fn nodes(network: &Network) -> (BTreeMap<IpNetwork, Node>, BTreeSet<u32>) {
     let nodes: BTreeMap<IpNetwork, Node> = nodes.collect();
     let direct = nodes.values().filter_map(|node| match node {
         Node::Direct(link) => Some(*link),
-        Node::Vxlan(_) => None,
+        Node::Vxlan(..) => None,
     });
     let direct = direct.collect();
     (nodes, direct)
@@ -285,7 +285,10 @@ mod tests {
         let nodes: Vec<_> = plan.nodes.into_values().collect();
         assert_eq!(
             nodes,
-            [Node::Vxlan([192, 0, 2, 12].into()), Node::Direct(NIC)]
+            [
+                Node::Vxlan([192, 0, 2, 12].into(), [2; 6]),
+                Node::Direct(NIC)
+            ]
         );
         assert_eq!(plan.ranges.len(), 3);
     }
