@@ -61,9 +61,15 @@ pub fn plan(facts: &Facts<'_>) -> Planned {
         ));
     }
 
-    let (nodes, direct) = nodes(facts.network);
+    let nodes = nodes(facts.network);
+    let direct = nodes.values().filter_map(|node| match node {
+        Node::Direct(link) => Some(*link),
+        Node::Vxlan(..) => None,
+    });
+    let direct: BTreeSet<u32> = direct.collect();
+    let underlay = underlay(facts, &direct);
     let device = facts.network.desired.vxlan.as_ref();
-    let found = device.and_then(|device| vxlan(device, facts));
+    let found = device.and_then(|device| vxlan(device, facts, only(&underlay)));
     planned.plan.vxlan = found.filter(|vxlan| !queued.contains(&vxlan.link));
     let left = match device {
         Some(device) if device.local.is_ipv6() => {
@@ -81,7 +87,7 @@ pub fn plan(facts: &Facts<'_>) -> Planned {
         .filter(|(_, node)| has_vxlan || matches!(node, Node::Direct(_)))
         .collect();
 
-    for index in underlay(facts) {
+    for index in underlay {
         if filtered.contains(&index) {
             let name = name(&index);
             planned.left.push(format!(
@@ -102,8 +108,8 @@ pub fn plan(facts: &Facts<'_>) -> Planned {
     planned
 }
 
-/// How the pod CIDRs of other nodes are reached, and the links of plain routes.
-fn nodes(network: &Network) -> (BTreeMap<IpNetwork, Node>, BTreeSet<u32>) {
+/// How the pod CIDRs of other nodes are reached.
+fn nodes(network: &Network) -> BTreeMap<IpNetwork, Node> {
     let desired = &network.desired;
     let way = |route: &Route| match route {
         Route::Direct { link, .. } => Some(Node::Direct(*link)),
@@ -119,17 +125,11 @@ fn nodes(network: &Network) -> (BTreeMap<IpNetwork, Node>, BTreeSet<u32>) {
     let routes = desired.routes.iter();
     let nodes = routes.filter(|(key, _)| **key == RouteKey::to(key.destination));
     let nodes = nodes.filter_map(|(key, route)| Some((key.destination, way(route)?)));
-    let nodes: BTreeMap<IpNetwork, Node> = nodes.collect();
-    let direct = nodes.values().filter_map(|node| match node {
-        Node::Direct(link) => Some(*link),
-        Node::Vxlan(..) => None,
-    });
-    let direct = direct.collect();
-    (nodes, direct)
+    nodes.collect()
 }
 
 /// The VXLAN device, if it is there and its outer header is one that the programs make.
-fn vxlan(device: &VxlanDevice, facts: &Facts<'_>) -> Option<Vxlan> {
+fn vxlan(device: &VxlanDevice, facts: &Facts<'_>, underlay: Option<u32>) -> Option<Vxlan> {
     let IpAddr::V4(node) = device.local else {
         return None;
     };
@@ -139,7 +139,7 @@ fn vxlan(device: &VxlanDevice, facts: &Facts<'_>) -> Option<Vxlan> {
         vni: device.vni,
         port: device.port,
         node,
-        underlay: only(&underlay(facts)),
+        underlay,
         source_ports: facts.ports,
     })
 }
@@ -150,15 +150,14 @@ fn only(links: &BTreeSet<u32>) -> Option<u32> {
     links.next().filter(|_| links.next().is_none())
 }
 
-/// The links by which packets of other nodes come.
-fn underlay(facts: &Facts<'_>) -> BTreeSet<u32> {
+/// The links by which packets of other nodes come; `direct` are those of plain routes.
+fn underlay(facts: &Facts<'_>, direct: &BTreeSet<u32>) -> BTreeSet<u32> {
     let underlay = &facts.network.underlay;
     let by_path = underlay.path.as_ref();
     let by_path = by_path.and_then(|path| facts.links.values().find(|link| link.name == path.link));
-    let (_, direct) = nodes(facts.network);
     let own = facts.links.get(&underlay.interface);
     let all = own.into_iter().chain(by_path).map(|link| link.index);
-    let all = all.chain(direct);
+    let all = all.chain(direct.iter().copied());
     let is_wire = |index: &u32| facts.links.get(index).is_some_and(|link| !link.loopback);
     all.filter(is_wire).collect()
 }
