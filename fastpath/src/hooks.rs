@@ -267,6 +267,8 @@ pub(crate) fn attach(loaded: &mut Ebpf, dir: &Path, place: Place) -> Result<bool
     let link = program.take_link(id);
     let link = link.map_err(|error| Error::of(&what, &error))?;
     let link: FdLink = link.try_into().map_err(|error| Error::of(&what, &error))?;
+    // Somebody may have removed the folder with all pins in it.
+    make_dirs(dir)?;
     let path = links_dir(dir).join(place.name());
     let pinned = link.pin(path);
     pinned.map_err(|error| Error::of(&what, &error))?;

@@ -94,12 +94,16 @@ fn fast_path_of_all() -> Option<(&'static str, OsString)> {
     Some(("TWEED_FAST_PATH", mode))
 }
 
+/// Whether all agents have the fast path, by `TWEED_LAB_FAST_PATH`.
+#[must_use]
+pub fn all_have_fast_path() -> bool {
+    fast_path_of_all().is_some_and(|(_, mode)| mode != "off")
+}
+
 impl Agent {
     pub(crate) fn start(node: &Node, options: &AgentOptions) -> Result<Self, LabError> {
         let lab = node.lab();
         let program = lab.programs().own("tweed-agent")?;
-        // Each node is a machine with a bpffs of its own.
-        let bpffs = lab.bpffs(&format!("bpf-{}", node.name()))?;
         let mut command = match &options.strace {
             Some(strace) => strace.beside(node.netns(), program),
             None => node.netns().command(program),
@@ -115,7 +119,7 @@ impl Agent {
             .arg(node.cni_bin_dir())
             .args(["--metrics-addr", &METRICS.to_string()])
             .arg("--bpf-dir")
-            .arg(bpffs.join("tweed"))
+            .arg(node.bpf_dir()?)
             .args(&options.args)
             // What tests count and compare is not to depend on what nodes that have no agent
             // do not answer; those of probes switch them on.

@@ -64,7 +64,7 @@ mod strace;
 mod teardown;
 mod underlay;
 
-pub use agent::{Agent, AgentOptions};
+pub use agent::{Agent, AgentOptions, all_have_fast_path};
 pub use background::Background;
 pub use capture::{Capture, capture, monitor};
 pub use cgroups::Cgroups;

@@ -136,6 +136,15 @@ impl Node {
         self.folder.join("run")
     }
 
+    /// Replaces `/sys/fs/bpf/tweed`: each node is a machine with a bpffs of its own.
+    ///
+    /// # Errors
+    /// It cannot be mounted.
+    pub fn bpf_dir(&self) -> Result<PathBuf, LabError> {
+        let bpffs = self.lab().bpffs(&format!("bpf-{}", self.name()))?;
+        Ok(bpffs.join("tweed"))
+    }
+
     /// Replaces `/etc/cni/net.d`.
     #[must_use]
     pub fn cni_conf_dir(&self) -> PathBuf {

@@ -1,6 +1,7 @@
 //! Everything that is done to a cluster: a table of small actions by area.
 
 mod calls;
+mod fast_path;
 mod files;
 mod foreign;
 pub mod lines;
@@ -54,6 +55,7 @@ pub fn kinds() -> Vec<&'static Kind> {
         calls::KINDS,
         nodes::KINDS,
         node_file::KINDS,
+        fast_path::KINDS,
         files::KINDS,
         foreign::KINDS,
         policies::KINDS,

@@ -1,5 +1,6 @@
 //! What has to hold after every burst, each seen by other programs than tweed's.
 
+mod fast_path;
 mod foreign;
 mod kernel;
 mod logs;
@@ -66,6 +67,9 @@ impl Checks {
             }
             if found.is_empty() {
                 found = verb::problems(world, node.index)?;
+            }
+            if found.is_empty() {
+                found = fast_path::problems(world, node)?;
             }
             if !found.is_empty() {
                 return Ok(of_node(&node.name, found));
