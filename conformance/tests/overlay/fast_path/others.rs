@@ -153,3 +153,34 @@ fn programs_of_others_come_before_and_after() -> Result<(), LabError> {
     three.end();
     Ok(())
 }
+
+/// Nested pods and machines have one: what is redirected into the pod has to arrive as from
+/// its link.
+#[test]
+fn a_pod_has_a_bridge_inside() -> Result<(), LabError> {
+    let three = Three::new()?;
+    let pod = three.server.netns();
+    let address = three.server.address();
+    let links = pod.json("ip -j link show eth0")?;
+    let mac = links[0]["address"].as_str().unwrap().to_owned();
+    let neighbours = pod.json("ip -j neigh show dev eth0 nud permanent")?;
+    let gateway = neighbours[0]["lladdr"].as_str().unwrap();
+    pod.ip([
+        format!("link add br0 address {mac} type bridge forward_delay 0"),
+        "link set eth0 master br0".to_owned(),
+        "link set br0 up".to_owned(),
+        format!("addr del {address}/32 dev eth0"),
+        format!("addr add {address}/32 dev br0"),
+        format!("neigh add 169.254.1.1 lladdr {gateway} dev br0 nud permanent"),
+        "route replace 169.254.1.1 dev br0 scope link".to_owned(),
+        "route replace default via 169.254.1.1 dev br0".to_owned(),
+    ])?;
+    for flow in [&three.to_near, &three.to_far] {
+        flow.wait()?;
+    }
+    three.are_in()?;
+    let ports = pod.json("ip -j -s link show br0")?;
+    let received = &ports[0]["stats64"]["rx"]["packets"];
+    assert!(received.as_u64() > Some(100), "{received}");
+    Ok(())
+}
