@@ -11,8 +11,8 @@ use super::Cluster;
 use crate::kubectl::condition;
 use crate::machine::Machine;
 use crate::network;
-use crate::spec::{CONTROL, Network};
-use tweed_lab::LabError;
+use crate::spec::{CONTROL, Network, ProxyMode};
+use tweed_lab::{LabError, all_have_fast_path};
 
 /// Maximum time until all nodes are Ready; long enough for a machine that compiles
 /// at the same time.
@@ -27,23 +27,30 @@ impl Cluster {
     pub fn install_tweed(&self) -> Result<Duration, LabError> {
         let start = Instant::now();
         let source = self.context.lab.programs().source();
-        let (option, path) = match self.overlay_of_fast_path(&source)? {
-            Some(overlay) => ("--kustomize", overlay),
-            None => self.spec().manifest_of_tweed(self.proxy(), &source),
-        };
-        self.kubectl
-            .run(["apply".as_ref(), option.as_ref(), path.as_os_str()])?;
+        self.apply_tweed(self.proxy(), &source)?;
         self.wait_nodes_ready()?;
         Ok(start.elapsed())
     }
 
-    /// With `TWEED_LAB_FAST_PATH` tweed is installed by a user's overlay that has the fast path
-    /// too: every scenario is then one of that. Its folder.
-    fn overlay_of_fast_path(&self, source: &Path) -> Result<Option<PathBuf>, LabError> {
-        if std::env::var_os("TWEED_LAB_FAST_PATH").is_none() {
-            return Ok(None);
-        }
-        let base = match self.proxy().manifest() {
+    /// Applies the manifest of the tweed in this source folder, for a cluster with this proxy.
+    /// With `TWEED_LAB_FAST_PATH` it is a user's overlay that has the fast path too: every
+    /// scenario is then one of that.
+    ///
+    /// # Errors
+    /// kubectl's error.
+    pub fn apply_tweed(&self, proxy: ProxyMode, source: &Path) -> Result<(), LabError> {
+        let (option, path) = if all_have_fast_path() {
+            ("--kustomize", self.overlay_of_fast_path(proxy, source)?)
+        } else {
+            self.spec().manifest_of_tweed(proxy, source)
+        };
+        let words = ["apply".as_ref(), option.as_ref(), path.as_os_str()];
+        self.kubectl.run(words).map(drop)
+    }
+
+    /// The folder of a user's overlay that has the fast path.
+    fn overlay_of_fast_path(&self, proxy: ProxyMode, source: &Path) -> Result<PathBuf, LabError> {
+        let base = match proxy.manifest() {
             ("--kustomize", overlay) => overlay,
             _ => "install/kustomize/base",
         };
@@ -52,15 +59,15 @@ impl Cluster {
         fs::create_dir_all(&folder).map_err(failed)?;
         // kustomize refuses absolute paths.
         let link = folder.join("install");
-        if !link.exists() {
-            symlink(source.join("install"), &link).map_err(failed)?;
-        }
+        // It may be that of another version.
+        let _ = fs::remove_file(&link);
+        symlink(source.join("install"), &link).map_err(failed)?;
         let text = format!(
             "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n\
              resources: [{base}]\ncomponents: [install/kustomize/with-fast-path]\n"
         );
         fs::write(folder.join("kustomization.yaml"), text).map_err(failed)?;
-        Ok(Some(folder))
+        Ok(folder)
     }
 
     /// Waits until every node is Ready.

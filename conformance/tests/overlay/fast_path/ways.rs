@@ -58,6 +58,15 @@ fn exchange(socket: &TcpStream, sends: u64, receives: u64) -> io::Result<()> {
     sender.join().unwrap()
 }
 
+/// The same at both ends of a connection.
+fn exchange_both(one: &TcpStream, two: &TcpStream, between: &str) {
+    let results = thread::scope(|scope| {
+        let other = scope.spawn(|| exchange(two, 7, 11));
+        [exchange(one, 11, 7), other.join().unwrap()]
+    });
+    assert!(results.iter().all(Result::is_ok), "{between}: {results:?}");
+}
+
 /// What 20 MB each way arrive by, and datagrams. `ways` are of the server's node 1, and the
 /// client's.
 fn check(
@@ -87,11 +96,7 @@ fn check(
     };
     let before = bytes(scene)?;
     let (one, two) = connect(client.netns(), at, server, PORT)?;
-    let other = thread::spawn(move || exchange(&two, 7, 11));
-    let result = exchange(&one, 11, 7);
-    assert!(result.is_ok(), "from node {node} to {at}: {result:?}");
-    let result = other.join().unwrap();
-    assert!(result.is_ok(), "from {at} to node {node}: {result:?}");
+    exchange_both(&one, &two, &format!("node {node} and {at}"));
     let after = bytes(scene)?;
     for (way, (before, after)) in ways.iter().zip(before.iter().zip(&after)) {
         let carried = after - before;
@@ -173,6 +178,29 @@ fn objects(scene: &mut Scene, endpoint: &ClusterPod) -> Result<(), LabError> {
         objects.set(&key, manifest);
     }
     scene.cluster.publish()
+}
+
+/// Conntrack has not seen most packets of such a connection, and must not judge the next.
+#[test]
+fn a_connection_goes_on_when_it_is_switched_off_for_good() -> Result<(), LabError> {
+    let mut scene = Scene::new(&["--services", "on"], Pods::Ipv4)?;
+    let server = scene.cluster.pod(1, "server")?;
+    let clients = [scene.cluster.pod(1, "near")?, scene.cluster.pod(2, "far")?];
+    objects(&mut scene, &server)?;
+    let at = SocketAddr::new(SERVICE[0].parse().unwrap(), 80);
+    let mut connections = Vec::new();
+    for client in &clients {
+        wait_for_service(client.netns(), at, &server, PORT)?;
+        let (one, two) = connect(client.netns(), at, &server, PORT)?;
+        exchange_both(&one, &two, "before");
+        connections.push((one, two));
+    }
+    assert!(scene.packets(1, "local")? > 100.0 && scene.packets(2, "vxlan-out")? > 100.0);
+    scene.start("off")?;
+    for (one, two) in &connections {
+        exchange_both(one, two, "after");
+    }
+    Ok(())
 }
 
 #[test]

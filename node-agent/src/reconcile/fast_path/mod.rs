@@ -147,7 +147,7 @@ impl FastPathReconciler {
         }
         self.note(&given);
         if self.mode == Mode::Off {
-            self.switch_off(sysctls);
+            self.switch_off();
         } else if let Some(pause) = given.pause {
             if !self.is_paused() {
                 tracing::info!("the fast path is switched off for now");
@@ -340,10 +340,9 @@ impl FastPathReconciler {
     }
 
     /// Removes what an earlier run has left, once.
-    fn switch_off(&mut self, sysctls: &Sysctls) {
+    fn switch_off(&mut self) {
         if matches!(self.state, State::New) {
             self.unload();
-            sysctls.have_conntrack_see_packets();
         }
     }
 

@@ -5,10 +5,13 @@
 //! |---|---|---|
 //! | `nf_conntrack_tcp_be_liberal` | 1 | the next packet that it sees is far beyond the window that it knows, and would be dropped as invalid |
 //! | `nf_conntrack_tcp_ignore_invalid_rst` | 1 | so would the reset that ends such a connection |
+//!
+//! They stay when the fast path is switched off, as conntrack never catches up with a connection
+//! that was on it. An uninstallation restores them.
 
 use std::fs;
 
-use tweed_core::sysctl::{TCP_BE_LIBERAL, TCP_IGNORE_INVALID_RST, place};
+use tweed_core::sysctl::{TCP_BE_LIBERAL, TCP_IGNORE_INVALID_RST};
 
 use super::{Sysctl, Sysctls};
 use crate::reconcile::outcome::{ObjectKind, Outcome};
@@ -41,27 +44,6 @@ impl Sysctls {
             outcome.wrote(ObjectKind::Sysctl, written.into(), &sysctl.path);
         }
         Ok(outcome)
-    }
-
-    /// Gives these sysctls back the values that they had before, where those are known.
-    pub fn have_conntrack_see_packets(&self) {
-        let Ok(mut found) = self.found.read() else {
-            return;
-        };
-        for sysctl in wanted() {
-            let Some(before) = found.values.remove(&sysctl.path) else {
-                continue;
-            };
-            let path = place(&self.net_dir, &sysctl.path);
-            let restored = fs::write(path, before.as_bytes())
-                .map_err(|error| error.to_string())
-                .and_then(|()| self.found.write(&mut found).map_err(|e| e.to_string()));
-            let name = sysctl.name();
-            match restored {
-                Ok(()) => tracing::info!(name, to = before, "sysctl restored"),
-                Err(error) => tracing::warn!(name, error, "sysctl not restored"),
-            }
-        }
     }
 
     /// The range of ports of this machine's own packets: `net.ipv4.ip_local_port_range`.

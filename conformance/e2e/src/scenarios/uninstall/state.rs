@@ -15,10 +15,11 @@ const QUIET_LIMIT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Names, modes and contents of files. In `/run` those of containerd, of the lab and of
-/// the program mount (which a newer one makes at its first use) are left out. The folder of containerd's cache of results is left out, but not the files
-/// in it.
+/// the program mount (which a newer one makes at its first use) are left out. The folder of
+/// containerd's cache of results is left out, but not the files in it. Pins of programs and maps
+/// are files of bpffs.
 const FILES: &str = r"
-find /etc/cni /opt/cni /var/lib/cni /run \
+find /etc/cni /opt/cni /var/lib/cni /run /sys/fs/bpf \
     -path /run/containerd -prune -o -path /run/node -prune -o -path /run/mount -prune -o \
     ! -path /var/lib/cni/results -printf 'file %p %M %U:%G %l\n'
 find /etc/cni /opt/cni -type f -exec sha256sum {} +

@@ -48,7 +48,7 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let result = result.and_then(|()| run_steps(fixture, &current, &previous));
     let result = fixture.report_failure(result);
     // Restored for the next scenario, also after a failure.
-    let restored = current.roll_out(fixture.kubectl());
+    let restored = current.roll_out(fixture.cluster);
     let restored = restored.and_then(|_| service_proxy::set(fixture, proxy));
     result.and(restored)
 }
@@ -88,8 +88,8 @@ fn run_steps(fixture: &mut Fixture<'_>, current: &Version, previous: &Version) -
     );
     if fixture.tier == Tier::Full {
         fixture.log("downgrade and upgrade once more, without pause");
-        previous.roll_out(fixture.kubectl())?;
-        current.roll_out(fixture.kubectl())?;
+        previous.roll_out(fixture.cluster)?;
+        current.roll_out(fixture.cluster)?;
     }
     std::thread::sleep(SETTLE_TIME);
     let total = traffic.stop()?;
@@ -171,7 +171,7 @@ fn downgrade(
 ) -> Result<()> {
     let new = pods::start(fixture, "made-by-this", one)?;
     let before = plugins(fixture.cluster.nodes())?;
-    let took = previous.roll_out(fixture.kubectl())?;
+    let took = previous.roll_out(fixture.cluster)?;
     let after = plugins(fixture.cluster.nodes())?;
     ensure!(
         before.len() == 1 && after.len() == 1 && before != after,
@@ -221,7 +221,7 @@ fn upgrade_rest(
     old: Endpoint,
     two: &str,
 ) -> Result<()> {
-    let took = current.roll_out(fixture.kubectl())?;
+    let took = current.roll_out(fixture.cluster)?;
     let plugins = plugins(fixture.cluster.nodes())?;
     ensure!(plugins.len() == 1, "the nodes have the plugins {plugins:?}");
     fixture.measure_time("upgrade of all nodes but one", took);

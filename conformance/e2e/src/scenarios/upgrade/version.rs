@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tweed_lab::Programs;
-use tweed_lab_kubernetes::{Kubectl, Machine, ProxyMode};
+use tweed_lab_kubernetes::{Cluster, Kubectl, Machine, ProxyMode};
 
 use crate::fixture::AGENTS;
 
@@ -69,15 +69,10 @@ impl Version {
 
     /// Installs it, with Services, in the whole cluster as a user does; returns the time that
     /// it took.
-    pub fn roll_out(&self, kubectl: &Kubectl) -> Result<Duration> {
+    pub fn roll_out(&self, cluster: &Cluster) -> Result<Duration> {
         let start = Instant::now();
-        let (option, path) = ProxyMode::Tweed.manifest();
-        kubectl.run([
-            "apply".as_ref(),
-            option.as_ref(),
-            self.source.join(path).as_os_str(),
-        ])?;
-        kubectl.wait_rolled_out(AGENTS, LIMIT)?;
+        cluster.apply_tweed(ProxyMode::Tweed, &self.source)?;
+        cluster.kubectl().wait_rolled_out(AGENTS, LIMIT)?;
         Ok(start.elapsed())
     }
 }
