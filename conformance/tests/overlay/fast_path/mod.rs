@@ -6,6 +6,7 @@ mod datagrams;
 mod frames;
 mod scene;
 mod three;
+mod xdp;
 
 mod flows;
 mod headers;

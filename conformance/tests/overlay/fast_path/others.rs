@@ -10,6 +10,7 @@ use tweed_lab::{LabError, Netns, wait_until};
 
 use super::scene::{LIFE, LIMIT, programs_at};
 use super::three::{Three, WAYS};
+use super::xdp::{XdpMode, attach_xdp, pass_all_frames};
 
 #[test]
 fn a_limit_of_bandwidth_at_a_pods_link() -> Result<(), LabError> {
@@ -182,5 +183,20 @@ fn a_pod_has_a_bridge_inside() -> Result<(), LabError> {
     let ports = pod.json("ip -j -s link show br0")?;
     let received = &ports[0]["stats64"]["rx"]["packets"];
     assert!(received.as_u64() > Some(100), "{received}");
+    Ok(())
+}
+
+/// XDP sees frames before the fast path does.
+#[test]
+fn xdp_on_the_wire_of_the_nodes() -> Result<(), LabError> {
+    let three = Three::new()?;
+    for mode in [XdpMode::Generic, XdpMode::Driver] {
+        let program = pass_all_frames();
+        let link = three.scene.node(1).enter(|| attach_xdp(&program, mode))?;
+        three.are_in()?;
+        drop(link);
+        three.are_in()?;
+    }
+    three.end();
     Ok(())
 }
