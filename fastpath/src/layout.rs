@@ -72,6 +72,7 @@ unsafe impl Pod for FlowValue {}
 pub(crate) struct Shared {
     pub epoch: AtomicU64,
     pub life: AtomicU64,
+    pub lease: AtomicU64,
     pub mark: AtomicU32,
     pub mark_mask: AtomicU32,
     pub ways: AtomicU32,
@@ -129,9 +130,9 @@ mod tests {
 
     #[test]
     fn the_settings_are_laid_out_as_in_c() {
-        assert_eq!(size_of::<Shared>(), 312);
+        assert_eq!(size_of::<Shared>(), 320);
         assert_eq!((size_of::<FlowKey>(), size_of::<FlowValue>()), (44, 88));
-        assert_eq!(std::mem::offset_of!(Shared, vxlan_port), 48);
-        assert_eq!(std::mem::offset_of!(Shared, ranges), 56);
+        assert_eq!(std::mem::offset_of!(Shared, vxlan_port), 56);
+        assert_eq!(std::mem::offset_of!(Shared, ranges), 64);
     }
 }

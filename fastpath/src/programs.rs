@@ -143,6 +143,7 @@ impl Programs {
             hooks::detach(&self.dir, *place)?;
         }
         changed.ways = self.settings.set(plan);
+        self.settings.renew();
         changed.ways |= self.write_nodes(&plan.nodes)?;
         changed.ways |= self.write_links(plan.kinds())?;
         for place in places {
@@ -160,6 +161,11 @@ impl Programs {
     fn is_attached(&self, place: Place) -> bool {
         let id = self.ids.get(&place.hook);
         id.is_some_and(|id| hooks::is_attached(place, *id))
+    }
+
+    /// Has flows let in further on: call it at least every few seconds.
+    pub fn renew(&self) {
+        self.settings.renew();
     }
 
     /// Whether a program is missing where this plan wants one.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use nix::libc::c_void;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::time::{ClockId, clock_gettime};
 
 use crate::error::Error;
 use crate::layout::{Shared, WAYS_DIRECT, WAYS_LOCAL, WAYS_VXLAN, range};
@@ -18,6 +19,11 @@ use crate::plan::Plan;
 /// conntrack sees that it is alive. Also the longest time for which the rules of others, or
 /// the policies while no agent runs, have no effect on a flow.
 const LIFE: Duration = Duration::from_secs(5);
+
+/// How long flows are let in while no agent says that it is there. A restart takes less. The
+/// next agent may be one that knows of no fast path, or may not touch it, and then nobody tells
+/// the programs what changes.
+const LEASE: Duration = Duration::from_secs(60);
 
 /// Which flows the policies have let pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +122,14 @@ impl Settings {
         shared.mark_mask.store(mask, Release);
         shared.mark.store(mark, Release);
         self.invalidate();
+    }
+
+    /// The agent is there: flows are let in for another [`LEASE`].
+    pub(crate) fn renew(&self) {
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from);
+        let until = now.unwrap_or_default().saturating_add(LEASE).as_nanos();
+        let until = u64::try_from(until).unwrap_or(u64::MAX);
+        self.shared().lease.store(until, Release);
     }
 
     /// Writes what `plan` says, without the epoch. Whether it differed.

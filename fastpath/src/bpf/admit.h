@@ -259,6 +259,9 @@ static __always_inline void admit(struct __sk_buff *skb, int to)
 	struct settings *settings = get_settings();
 	if (!settings || !settings->ways)
 		return;
+	__u64 now = bpf_ktime_get_coarse_ns();
+	if (now > settings->lease)
+		return;
 	/* Most of what never enters comes by a link of others, or goes to no pod. */
 	__u32 *kind = bpf_map_lookup_elem(&links, &arrived_by);
 	if (!kind || read_packet(skb, sizeof(struct ethhdr), arrived_by, settings, &packet) ||
@@ -294,7 +297,7 @@ static __always_inline void admit(struct __sk_buff *skb, int to)
 	}
 	struct flow flow = {
 		.epoch = epoch,
-		.expires = bpf_ktime_get_coarse_ns() + settings->life,
+		.expires = now + settings->life,
 		.source = packet.key.source,
 		.destination = packet.key.destination,
 		.source_port = packet.key.source_port,

@@ -42,6 +42,9 @@ struct settings {
 	__u64 epoch;
 	/* How long an entry is used, in nanoseconds. */
 	__u64 life;
+	/* Until then flows are let in, on CLOCK_MONOTONIC in nanoseconds: the agent writes it
+	 * again and again. Nobody says what changes when it has gone. */
+	__u64 lease;
 	/* What these bits of the conntrack mark have to be: the generation of the policies.
 	 * Without policies both are 0. */
 	__u32 mark;

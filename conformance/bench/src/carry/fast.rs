@@ -4,6 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -25,6 +26,8 @@ use crate::stats::turns;
 const PORTS: [u16; 2] = [7000, 7001];
 /// Maximum time until policies and Services are in force.
 const LIMIT: Duration = Duration::from_secs(30);
+/// How long agents run before a measurement.
+const AWAKE: Duration = Duration::from_millis(50);
 /// Packets that have to take each way of the fast path in a round.
 const LEAST: f64 = 1000.0;
 
@@ -251,8 +254,22 @@ impl Site {
         })
     }
 
+    /// Lets the agents run for a moment: the programs let flows in only as long as agents are
+    /// there.
+    fn wake_agents(&mut self) -> anyhow::Result<()> {
+        for (agent, _) in &mut self.agents {
+            agent.process().signal(Signal::SIGCONT);
+        }
+        sleep(AWAKE);
+        for (agent, _) in &mut self.agents {
+            agent.process().freeze()?;
+        }
+        Ok(())
+    }
+
     /// The rows of one measurement.
-    fn measure(&self, path: Path, pace: Pace, quick: bool) -> anyhow::Result<Rows> {
+    fn measure(&mut self, path: Path, pace: Pace, quick: bool) -> anyhow::Result<Rows> {
+        self.wake_agents()?;
         let target = match path {
             Path::PodToService => Path::PodToFar,
             Path::NodeToNode if !self.pods.is_empty() => Path::PodToFarNode,

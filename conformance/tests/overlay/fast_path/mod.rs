@@ -11,6 +11,7 @@ mod xdp;
 mod flows;
 mod headers;
 mod hostile;
+mod lease;
 mod life;
 mod others;
 mod stale;

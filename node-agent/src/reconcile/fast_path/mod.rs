@@ -37,7 +37,7 @@ use crate::fast_path::Pause;
 use crate::serve::metrics::Metrics;
 
 /// The time from one look at the programs to the next: the kernel does not say when somebody
-/// detaches one.
+/// detaches one, and they let flows in only while the agent is there.
 const LOOK: Duration = Duration::from_secs(1);
 /// The time from one attempt to load programs to the next.
 const RETRY: Duration = Duration::from_secs(60);
@@ -301,6 +301,7 @@ impl FastPathReconciler {
         self.look_at = None;
         if let State::On(programs) = &self.state {
             self.look_at = Some(now + LOOK);
+            programs.renew();
             if programs.is_damaged(&self.planned.plan) {
                 let before = self.planned.plan.places();
                 self.apply(&before, &mut outcome);
