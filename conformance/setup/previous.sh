@@ -29,6 +29,9 @@ build_previous() {
     [ -n "$origin" ] || change_formats
     link_dependencies
     build_programs_fast
+    # What its image has besides its programs is this one's.
+    mkdir -p "$previous/target/tools"
+    ln -sfn "$tools/image-nft" "$previous/target/tools/image-nft"
     as_root env "CARGO_TARGET_DIR=$previous/target" "$previous/install/image/build.sh"
     mark_done "$step" "$inputs"
     say "the version to upgrade from is $(version_of <"$previous/Cargo.toml") ($((SECONDS - start)) s)"
