@@ -246,10 +246,8 @@ pub(crate) fn attach(loaded: &mut Ebpf, dir: &Path, place: Place) -> Result<bool
         place.link
     );
     let program = program(loaded, place.hook)?;
-    let Ok(name) = if_indextoname(place.link) else {
-        return Ok(false);
-    };
-    let Ok(name) = name.into_string() else {
+    let name_of = |link| if_indextoname(link).ok()?.into_string().ok();
+    let Some(name) = name_of(place.link) else {
         return Ok(false);
     };
     let direction = if place.hook.is_ingress() {
@@ -259,8 +257,8 @@ pub(crate) fn attach(loaded: &mut Ebpf, dir: &Path, place: Place) -> Result<bool
     };
     let last = TcAttachOptions::TcxOrder(LinkOrder::last());
     let attached = program.attach_with_options(&name, direction, last);
-    // The link may have gone since it was named.
-    if attached.is_err() && if_indextoname(place.link).is_err() {
+    // The link may have gone since, or have another name.
+    if attached.is_err() && name_of(place.link) != Some(name) {
         return Ok(false);
     }
     let id = attached.map_err(|error| Error::of(&what, &error))?;
