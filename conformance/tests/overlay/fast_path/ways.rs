@@ -2,7 +2,7 @@
 //! routes. What arrives is what was sent.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
@@ -178,6 +178,47 @@ fn objects(scene: &mut Scene, endpoint: &ClusterPod) -> Result<(), LabError> {
         objects.set(&key, manifest);
     }
     scene.cluster.publish()
+}
+
+/// What is redirected into a pod may go on from there, in other pieces: a router, or a machine
+/// in the pod.
+#[test]
+fn a_pod_has_a_router_inside() -> Result<(), LabError> {
+    let mut scene = Scene::new(&[], Pods::Ipv4)?;
+    let router = scene.cluster.pod(1, "gateway")?;
+    let clients = [scene.cluster.pod(1, "near")?, scene.cluster.pod(2, "far")?];
+    let inside = scene.cluster.lab().netns("inside")?;
+    let pod = router.netns();
+    pod.ip([
+        format!(
+            "link add in0 type veth peer name eth0 netns {}",
+            inside.name()
+        )
+        .as_str(),
+        "addr add 192.168.9.1/24 dev in0",
+        "link set in0 up",
+    ])?;
+    inside.ip([
+        "addr add 192.168.9.2/24 dev eth0",
+        "link set eth0 up",
+        "route add default via 192.168.9.1",
+    ])?;
+    pod.set_sysctl("ipv4/ip_forward", "1")?;
+    pod.nft(&format!(
+        "table ip router {{ chain prerouting {{ type nat hook prerouting priority -100; \
+         tcp dport {PORT} dnat to 192.168.9.2; }}; }}"
+    ))?;
+    // What is one packet until there becomes many.
+    pod.sh("ethtool -K in0 tso off gso off tx-udp_tnl-segmentation off")?;
+    let at = SocketAddr::new(router.address(), PORT);
+    let listener = inside.listen(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)))?;
+    for client in &clients {
+        let connected = client.netns().enter(|| TcpStream::connect(at))?;
+        let (server, _) = listener.accept().unwrap();
+        exchange_both(&connected.unwrap(), &server, "the client and the inside");
+    }
+    assert!(scene.packets(1, "local")? > 100.0 && scene.packets(1, "vxlan-in")? > 100.0);
+    Ok(())
 }
 
 /// Conntrack has not seen most packets of such a connection, and must not judge the next.
