@@ -113,6 +113,12 @@ static __always_inline int from_vxlan(struct __sk_buff *skb, struct settings *se
 		count(KERNEL_OUTER);
 		return TCX_NEXT;
 	}
+	/* Several datagrams as one: the pod's kernel would take them apart by an outer header,
+	 * as bpf_skb_adjust_room() leaves it said that there is one. */
+	if (skb->gso_size && packet.key.protocol == IPPROTO_UDP) {
+		count(KERNEL_OUTER);
+		return TCX_NEXT;
+	}
 	if (packet.length > flow->mtu) {
 		count(KERNEL_TOO_BIG);
 		return TCX_NEXT;

@@ -9,6 +9,7 @@ mod three;
 mod xdp;
 
 mod flows;
+mod gso;
 mod headers;
 mod hostile;
 mod lease;
