@@ -4,7 +4,8 @@
 #   conformance/kernels/run.sh [JOBS [SERIES...]]
 #
 # JOBS are scripts in conformance/kernels/jobs, in one word ("overlay cni"; default: all, which
-# is those of `jobs_of_all`), each in a guest of its own. SERIES is a kernel that
+# is those of `jobs_of_all`), each in a guest of its own, whose kernel is given what the script
+# has in a line `# kernel: ...`. SERIES is a kernel that
 # `conformance/setup.sh kernels` has fetched: 5.10, 6.1, 6.12, newest (default: each of them).
 # With ARCH=arm64 or ARCH=s390x in the environment the guests have that processor.
 # Prints what the guests print. A job that fails runs once more; where it then passes, what the
@@ -27,7 +28,7 @@ memory=4096
 # The suites that the guests can run, as the names of their tests.
 suites=(overlay cni netns network kernel nft install programs)
 # What `make kernels` runs. A job that fails does not keep the others from running.
-jobs_of_all=(demo policy services beside overlay cni agent nft fast-path)
+jobs_of_all=(demo policy services beside overlay cni agent nft fast-path lockdown)
 
 fail() {
     printf 'kernels: %s\n' "$*" >&2
@@ -140,7 +141,8 @@ build_tests() {
 
 # boot SERIES JOB: runs the job on that kernel and returns its status.
 boot() {
-    local folder=$kernels/$1 qemu=$kernels/qemu status
+    local folder=$kernels/$1 qemu=$kernels/qemu status parameters
+    parameters=$(sed -n 's/^# kernel: //p' "$here/jobs/$2.sh")
     cat "$kernels/guest.cpio" "$folder/modules.cpio" "$work/project.cpio" >"$work/initrd"
     rm -f "$work/status"
     # The guest's clock counts instructions instead of time, and jumps while nothing runs: to
@@ -151,7 +153,7 @@ boot() {
         -display none -monitor none -nic none -no-reboot -chardev "file,id=status,path=$work/status" \
         -chardev stdio,id=console,signal=on -serial chardev:console "${machine[@]:1}" \
         -kernel "$folder/vmlinuz" -initrd "$work/initrd" \
-        -append "console=$console quiet panic=-1 mitigations=off job=$2 second=$second" </dev/null 2>&1 | sed -u 's/\r//g'
+        -append "console=$console quiet panic=-1 mitigations=off job=$2 second=$second $parameters" </dev/null 2>&1 | sed -u 's/\r//g'
     # That of s390x also has a message of the boot loader.
     status=$(tail -n 1 "$work/status" 2>/dev/null | tr -dc 0-9 || true)
     return "${status:-99}"

@@ -86,6 +86,8 @@ impl Error {
         match errno {
             // The verifier refuses a program with EACCES.
             Some(libc::EPERM) => Self::NotPermitted(format!("{what}: {why}")),
+            // In a container the file that says so is not seen.
+            _ if LOCKED.iter().any(|words| why.contains(words)) => Self::Lockdown,
             _ => Self::Refused {
                 what: what.to_owned(),
                 why: last_lines(&why),
@@ -94,6 +96,11 @@ impl Error {
     }
 }
 
+/// What the verifier says of a helper that a locked kernel does not have, by version.
+const LOCKED: [&str; 2] = [
+    "unknown func bpf_probe_read_kernel",
+    "cannot use helper bpf_probe_read_kernel",
+];
 /// Maximum length of what the verifier says, in bytes.
 const MAX_TEXT: usize = 600;
 
@@ -115,6 +122,18 @@ mod tests {
         let of = |errno| Error::of("the map", &io::Error::from_raw_os_error(errno));
         assert_eq!(of(libc::EPERM).word(), "not-permitted");
         assert_eq!(of(libc::ENOMEM).word(), "refused");
+    }
+
+    #[test]
+    fn a_locked_kernel_is_known_by_what_its_verifier_says() {
+        let of = |text: &str| Error::of("the program", &io::Error::other(text)).word();
+        let end = "bpf_probe_read_kernel#113 verification time 5 usec";
+        assert_eq!(
+            of(&format!("program of this type cannot use helper {end}")),
+            "lockdown"
+        );
+        assert_eq!(of(&format!("unknown func {end}")), "lockdown");
+        assert_eq!(of(&format!("call {end}")), "refused");
     }
 
     #[test]

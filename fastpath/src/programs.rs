@@ -281,9 +281,25 @@ fn check(dir: &Path) -> Result<(), Error> {
             _ => Error::of("a look at programs of links", &error),
         });
     }
+    if !may_read_kernel() {
+        return Err(Error::NotPermitted(
+            "reading the kernel's memory".to_owned(),
+        ));
+    }
     let lockdown = fs::read_to_string(LOCKDOWN).unwrap_or_default();
     if lockdown.contains("[confidentiality]") {
         return Err(Error::Lockdown);
     }
     Ok(())
+}
+
+/// Whether programs of this thread may read the kernel's memory. Where they may not, the
+/// verifier refuses them without a word of the right.
+fn may_read_kernel() -> bool {
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    const CAP_PERFMON: u64 = 1 << 38;
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let rights = rights.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    rights.is_none_or(|rights| rights & (CAP_PERFMON | CAP_SYS_ADMIN) != 0)
 }

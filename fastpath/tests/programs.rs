@@ -192,23 +192,17 @@ fn what_is_missing_is_named() {
         let elsewhere = PathBuf::from("/nonexistent/tweed");
         let error = Programs::load(&elsewhere, 1024).err().unwrap();
         assert!(matches!(error, Error::NoBpffs(_)), "{error}");
-        for capability in [caps::Capability::CAP_BPF, caps::Capability::CAP_PERFMON] {
-            caps::drop(None, caps::CapSet::Effective, capability).unwrap();
+        use caps::Capability::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN};
+        for missing in [CAP_BPF, CAP_PERFMON] {
+            for right in [CAP_SYS_ADMIN, missing] {
+                caps::drop(None, caps::CapSet::Effective, right).unwrap();
+            }
+            let error = Programs::load(dir, 1024).err().unwrap();
+            for right in [CAP_SYS_ADMIN, missing] {
+                caps::raise(None, caps::CapSet::Effective, right).unwrap();
+            }
+            let is_named = matches!(error.word(), "not-permitted" | "no-tcx");
+            assert!(is_named, "{missing}: {error}");
         }
-        caps::drop(
-            None,
-            caps::CapSet::Effective,
-            caps::Capability::CAP_SYS_ADMIN,
-        )
-        .unwrap();
-        let error = Programs::load(dir, 1024).err().unwrap();
-        caps::raise(
-            None,
-            caps::CapSet::Effective,
-            caps::Capability::CAP_SYS_ADMIN,
-        )
-        .unwrap();
-        let is_named = matches!(error.word(), "not-permitted" | "no-tcx");
-        assert!(is_named, "{error}");
     });
 }

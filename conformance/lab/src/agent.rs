@@ -35,6 +35,7 @@ pub struct AgentOptions {
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     strace: Option<Strace>,
+    script: Option<String>,
 }
 
 impl AgentOptions {
@@ -67,6 +68,14 @@ impl AgentOptions {
     #[must_use]
     pub fn env(mut self, key: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.push((key.into(), value.into()));
+        self
+    }
+
+    /// Starts it by a script of `sh`, which ends with `exec "$@"`: what that mounts, or
+    /// gives up of its rights, is the agent's alone. Not together with [`AgentOptions::under`].
+    #[must_use]
+    pub fn by_script(mut self, script: impl Into<String>) -> Self {
+        self.script = Some(script.into());
         self
     }
 
@@ -104,9 +113,14 @@ impl Agent {
     pub(crate) fn start(node: &Node, options: &AgentOptions) -> Result<Self, LabError> {
         let lab = node.lab();
         let program = lab.programs().own("tweed-agent")?;
-        let mut command = match &options.strace {
-            Some(strace) => strace.beside(node.netns(), program),
-            None => node.netns().command(program),
+        let mut command = match (&options.strace, &options.script) {
+            (Some(strace), _) => strace.beside(node.netns(), program),
+            (None, Some(script)) => {
+                let mut command = node.netns().command("sh");
+                command.args(["-c", script, "sh"]).arg(program);
+                command
+            }
+            (None, None) => node.netns().command(program),
         };
         command
             .args(["--node-name", node.name()])

@@ -12,6 +12,7 @@ mod flows;
 mod gso;
 mod headers;
 mod hostile;
+mod lacks;
 mod lease;
 mod life;
 mod others;

@@ -77,7 +77,18 @@ impl Scene {
 
     /// Starts one, without a wait until it is ready.
     pub fn start_one(&mut self, index: u8, mode: &str) -> Result<(), LabError> {
+        self.start_one_with(index, mode, |options| options)
+    }
+
+    /// The same, with other options.
+    pub fn start_one_with(
+        &mut self,
+        index: u8,
+        mode: &str,
+        change: impl FnOnce(AgentOptions) -> AgentOptions,
+    ) -> Result<(), LabError> {
         let options = self.options.clone().arg("--fast-path").arg(mode);
+        let options = change(options);
         let entry = self.cluster.entry(index)?;
         entry.agent = None;
         entry.agent = Some(entry.node.start_agent(&options)?);
