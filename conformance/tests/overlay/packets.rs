@@ -92,13 +92,14 @@ pub fn udp_packet(source: Ipv4Addr, to: SocketAddrV4, text: &str) -> Vec<u8> {
     packet
 }
 
-/// The UDP payload of a VXLAN packet (RFC 7348) with an IPv4 packet in it.
+/// The UDP payload of a VXLAN packet (RFC 7348) with an IP packet in it.
 pub fn vxlan_payload(vni: u32, to: [u8; 6], inner: &[u8]) -> Vec<u8> {
     let mut payload = vec![0x08, 0, 0, 0];
     payload.extend((vni << 8).to_be_bytes());
     payload.extend(to);
     payload.extend([2, 0, 0, 0, 0, 0x66]);
-    payload.extend([0x08, 0x00]);
+    let is_ipv6 = inner.first().is_some_and(|first| first >> 4 == 6);
+    payload.extend(if is_ipv6 { [0x86, 0xdd] } else { [0x08, 0x00] });
     payload.extend(inner);
     payload
 }

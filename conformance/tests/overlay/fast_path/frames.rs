@@ -129,15 +129,17 @@ impl Probe {
         from: SocketAddr,
         to: SocketAddr,
     ) -> Result<(), LabError> {
-        let packet = self.bytes(number, from, to);
-        match to {
-            SocketAddr::V4(_) => send_ipv4(netns, &packet),
-            SocketAddr::V6(to) => send_ipv6(netns, &packet, *to.ip()),
-        }
+        send_packet(netns, &self.bytes(number, from, to))
     }
 }
 
-fn send_ipv6(netns: &Netns, packet: &[u8], to: Ipv6Addr) -> Result<(), LabError> {
+/// Sends a complete packet from a namespace, as root in a pod can.
+pub fn send_packet(netns: &Netns, packet: &[u8]) -> Result<(), LabError> {
+    if packet[0] >> 4 == 4 {
+        return send_ipv4(netns, packet);
+    }
+    let to: [u8; 16] = packet[24..40].try_into().unwrap();
+    let to = Ipv6Addr::from(to);
     let to = SockaddrIn6::from(SocketAddrV6::new(to, 0, 0, 0));
     let sent = netns.enter(|| {
         let (family, kind) = (AddressFamily::Inet6, SockType::Raw);
@@ -146,6 +148,16 @@ fn send_ipv6(netns: &Netns, packet: &[u8], to: Ipv6Addr) -> Result<(), LabError>
     })?;
     sent.map(drop)
         .map_err(|errno| failed("send", netns, errno.into()))
+}
+
+/// The number of a frame that was made here.
+pub fn number_of(frame: &[u8]) -> u16 {
+    let at = if frame[12..14] == [0x86, 0xdd] {
+        16
+    } else {
+        18
+    };
+    u16::from_be_bytes([frame[at], frame[at + 1]])
 }
 
 /// The frames in what `tcpdump -xx` has printed.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use tweed_lab::{ClusterPod, LabError, Netns, capture};
 
 use super::datagrams::Datagrams;
-use super::frames::{Probe, UDP, hand_made, send_frame};
-use super::scene::{Pods, Scene};
+use super::frames::{Probe, UDP, hand_made, number_of, send_frame, send_packet};
+use super::scene::{Pods, Scene, address};
+use super::ways::with_ipv6;
 use crate::packets::{checksum, mac_of, send_ipv4, vxlan_payload};
 
 const PORT: u16 = 7010;
@@ -21,28 +22,40 @@ struct Flow {
     scene: Scene,
     server: ClusterPod,
     client: ClusterPod,
-    _datagrams: Datagrams,
+    datagrams: Option<Datagrams>,
     ends: (SocketAddr, SocketAddr),
+    way: &'static str,
 }
 
 impl Flow {
-    fn open(args: &[&str], node: u8, way: &str) -> Result<Self, LabError> {
-        let mut scene = Scene::new(args, Pods::Ipv4)?;
-        scene.carry_pods()?;
+    /// It is of IPv4.
+    fn open(args: &[&str], node: u8, way: &'static str) -> Result<Self, LabError> {
+        let mut scene = Scene::prepared("on", args, Pods::Both, with_ipv6)?;
         let server = scene.cluster.pod(1, "server")?;
         let client = scene.cluster.pod(node, "client")?;
-        let at = SocketAddr::new(server.address(), PORT);
-        let pause = Duration::from_millis(5);
-        let datagrams = Datagrams::open(client.netns(), at, &server, PORT, pause)?;
-        scene.wait_for(1, way)?;
-        let ends = (datagrams.source, at);
-        Ok(Self {
+        let nowhere = SocketAddr::new(server.address(), 0);
+        let mut flow = Self {
             scene,
             server,
             client,
-            _datagrams: datagrams,
-            ends,
-        })
+            datagrams: None,
+            ends: (nowhere, nowhere),
+            way,
+        };
+        flow.is_of(true)?;
+        Ok(flow)
+    }
+
+    /// Ends it, and opens one of this family.
+    fn is_of(&mut self, is_ipv4: bool) -> Result<(), LabError> {
+        self.datagrams.take().map(Datagrams::end);
+        let at = SocketAddr::new(address(&self.server, is_ipv4), PORT);
+        let pause = Duration::from_millis(5);
+        let from = self.client.netns();
+        let datagrams = Datagrams::open(from, at, &self.server, PORT, pause)?;
+        self.ends = (datagrams.source, at);
+        self.datagrams = Some(datagrams);
+        self.scene.wait_for(1, self.way)
     }
 
     /// How many of the packets that `forge` sends, and then of as many of the client, arrive.
@@ -62,10 +75,7 @@ impl Flow {
         }
         std::thread::sleep(Duration::from_millis(500));
         let frames = hand_made(&captured.stop()?);
-        let numbers = frames
-            .iter()
-            .map(|frame| u16::from_be_bytes([frame[18], frame[19]]));
-        let numbers: Vec<u16> = numbers.collect();
+        let numbers: Vec<u16> = frames.iter().map(|frame| number_of(frame)).collect();
         let of = |first: u16| {
             let range = first..first + COUNT;
             numbers
@@ -95,20 +105,23 @@ fn another_pod_of_the_node_sends_as_the_client() -> Result<(), LabError> {
         for (index, pods) in [node, 3 - node].into_iter().zip(pods) {
             flow.scene.wait_for_hooks(index, 2 * pods + 2)?;
         }
-        let before = [1, 2].map(|node| flow.scene.left(node, "unknown-flow").unwrap());
-        for from in [&rogue, &other] {
-            let arrived = flow.arrive(
-                |_, packet| send_ipv4(from.netns(), packet),
-                |_, packet| send_ipv4(flow.client.netns(), packet),
-            )?;
-            assert_eq!(arrived, RIGHT, "{way}");
-        }
-        for (node, before) in [1, 2].into_iter().zip(before) {
-            let counted = flow.scene.left(node, "unknown-flow")? - before;
-            assert!(
-                counted >= f64::from(COUNT),
-                "{way}: {counted} on node {node}"
-            );
+        for is_ipv4 in [true, false] {
+            flow.is_of(is_ipv4)?;
+            let before = [1, 2].map(|node| flow.scene.left(node, "unknown-flow").unwrap());
+            for from in [&rogue, &other] {
+                let arrived = flow.arrive(
+                    |_, packet| send_packet(from.netns(), packet),
+                    |_, packet| send_packet(flow.client.netns(), packet),
+                )?;
+                assert_eq!(arrived, RIGHT, "{way} to {:?}", flow.ends);
+            }
+            for (node, before) in [1, 2].into_iter().zip(before) {
+                let counted = flow.scene.left(node, "unknown-flow")? - before;
+                assert!(
+                    counted >= f64::from(COUNT),
+                    "{way}: {counted} on node {node}"
+                );
+            }
         }
     }
     Ok(())
@@ -143,26 +156,30 @@ fn vxlan_of_others_and_of_other_networks() -> Result<(), LabError> {
     let mac = mac_of(flow.scene.node(1), "tweed.1")?;
     // The inner source address tells the kernel's path the way; the outer one is the sender's.
     let third = flow.scene.cluster[3].node.address();
-    let right = flow.scene.node(2);
     let from = |netns: &Netns, address, vni, inner: &[u8]| {
         send_ipv4(netns, &outer(address, vni, mac, inner))
     };
-    let senders: [(&str, &Netns, Ipv4Addr, u32); 3] = [
-        ("a stranger", &stranger, stranger_at, 1),
-        ("another node", flow.scene.node(3), third, 1),
-        ("another network", right, NODES[1], 2),
-    ];
-    for (name, netns, address, vni) in senders {
-        flow.scene.wait_for(1, "vxlan-in")?;
-        let refused = flow.scene.left(1, "outer-header")?;
-        let arrived = flow.arrive(
-            |_, inner| from(netns, address, vni, inner),
-            |_, inner| from(right, NODES[1], 1, inner),
-        )?;
-        assert_eq!(arrived, RIGHT, "{name}");
-        let refused = flow.scene.left(1, "outer-header")? - refused;
-        let expected = if vni == 1 { f64::from(COUNT) } else { 0.0 };
-        assert!(refused >= expected, "{name}: {refused}");
+    for is_ipv4 in [true, false] {
+        flow.is_of(is_ipv4)?;
+        let right = flow.scene.node(2);
+        let senders: [(&str, &Netns, Ipv4Addr, u32); 3] = [
+            ("a stranger", &stranger, stranger_at, 1),
+            ("another node", flow.scene.node(3), third, 1),
+            ("another network", right, NODES[1], 2),
+        ];
+        for (name, netns, address, vni) in senders {
+            flow.scene.wait_for(1, "vxlan-in")?;
+            let refused = flow.scene.left(1, "outer-header")?;
+            let arrived = flow.arrive(
+                |_, inner| from(netns, address, vni, inner),
+                |_, inner| from(right, NODES[1], 1, inner),
+            )?;
+            let ends = flow.ends;
+            assert_eq!(arrived, RIGHT, "{name} to {ends:?}");
+            let refused = flow.scene.left(1, "outer-header")? - refused;
+            let expected = if vni == 1 { f64::from(COUNT) } else { 0.0 };
+            assert!(refused >= expected, "{name} to {ends:?}: {refused}");
+        }
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ mod lacks;
 mod lease;
 mod life;
 mod others;
+mod rules;
 mod stale;
 mod switch;
 mod ways;

@@ -46,16 +46,21 @@ fn filters_see_all_packets() -> Result<(), LabError> {
     Ok(())
 }
 
-/// The agent takes it back from the bridge.
+/// The agent takes it back.
 #[test]
 fn a_bridge_takes_a_pods_link() -> Result<(), LabError> {
     let three = Three::new()?;
-    let (node, link) = (three.scene.node(1), three.link());
-    node.ip([
+    three.scene.node(1).ip([
         "link add br9 type bridge forward_delay 0",
         "link set br9 up",
     ])?;
-    node.ip([format!("link set {link} master br9")])?;
+    is_taken_back(&three, "br9")
+}
+
+/// Puts the server's link under another one.
+fn is_taken_back(three: &Three, master: &str) -> Result<(), LabError> {
+    let (node, link) = (three.scene.node(1), three.link());
+    node.ip([format!("link set {link} master {master}")])?;
     wait_until("the link to be the agent's again", LIMIT, || {
         let shown = node.sh(&format!("ip link show {link}"));
         match shown {
@@ -65,6 +70,46 @@ fn a_bridge_takes_a_pods_link() -> Result<(), LabError> {
         }
     })?;
     three.to_near.wait()?;
+    three.are_in()
+}
+
+/// Whether node 1 has a VRF now; not all kernels have any.
+fn has_vrf(three: &Three) -> bool {
+    let added = three
+        .scene
+        .node(1)
+        .ip(["link add vrf9 type vrf table 9", "link set vrf9 up"]);
+    if let Err(error) = &added {
+        println!("skipped: {}", error.chain());
+    }
+    added.is_ok()
+}
+
+#[test]
+fn a_vrf_takes_a_pods_link() -> Result<(), LabError> {
+    let three = Three::new()?;
+    if has_vrf(&three) {
+        is_taken_back(&three, "vrf9")?;
+    }
+    Ok(())
+}
+
+/// The kernel finds no way to other nodes then, and does not take what comes from them.
+#[test]
+fn a_vrf_takes_the_underlay() -> Result<(), LabError> {
+    let three = Three::new()?;
+    if !has_vrf(&three) {
+        return Ok(());
+    }
+    let node = three.scene.node(1);
+    node.ip(["link set eth0 master vrf9"])?;
+    sleep(LIFE + Duration::from_secs(1));
+    three.wait_until_out(&WAYS[1..])?;
+    let arrived = three.to_far.arrivals().len();
+    three.scene.wait_for(1, "local")?;
+    assert_eq!(three.to_far.arrivals().len(), arrived);
+    node.ip(["link set eth0 nomaster"])?;
+    three.to_far.wait()?;
     three.are_in()
 }
 

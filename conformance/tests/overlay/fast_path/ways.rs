@@ -275,7 +275,7 @@ fn a_service_of_both_families() -> Result<(), LabError> {
 }
 
 /// Gives nodes an address of IPv6 too, which the switch lets pass.
-fn with_ipv6(cluster: &mut Cluster) -> Result<(), LabError> {
+pub fn with_ipv6(cluster: &mut Cluster) -> Result<(), LabError> {
     cluster
         .underlay()
         .switch()
