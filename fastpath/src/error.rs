@@ -72,18 +72,13 @@ impl Error {
     /// One that the kernel has given to a request for `what`.
     pub(crate) fn of(what: &str, error: &(dyn std::error::Error + 'static)) -> Self {
         let mut why = error.to_string();
-        let mut cause = Some(error);
-        let mut errno = None;
-        while let Some(error) = cause {
-            let text = error.to_string();
+        for cause in causes(error) {
+            let text = cause.to_string();
             if !why.contains(&text) {
                 why = format!("{why}: {text}");
             }
-            let io = error.downcast_ref::<io::Error>();
-            errno = errno.or(io.and_then(io::Error::raw_os_error));
-            cause = error.source();
         }
-        match errno {
+        match errno(error) {
             // The verifier refuses a program with EACCES.
             Some(libc::EPERM) => Self::NotPermitted(format!("{what}: {why}")),
             // In a container the file that says so is not seen.
@@ -94,6 +89,18 @@ impl Error {
             },
         }
     }
+}
+
+/// An error and what has caused it.
+fn causes<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
+}
+
+/// The number that the kernel has given, if it was the kernel.
+pub(crate) fn errno(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
+    causes(error).find_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error())
 }
 
 /// What the verifier says of a helper that a locked kernel does not have, by version.

@@ -13,9 +13,10 @@ use aya::Ebpf;
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::tc::{SchedClassifierLink, TcAttachOptions};
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
+use nix::libc;
 use nix::net::if_::if_indextoname;
 
-use crate::error::Error;
+use crate::error::{Error, errno};
 use crate::sys;
 
 /// A program, and so the hook at which it is attached.
@@ -246,8 +247,8 @@ pub(crate) fn attach(loaded: &mut Ebpf, dir: &Path, place: Place) -> Result<bool
         place.link
     );
     let program = program(loaded, place.hook)?;
-    let name_of = |link| if_indextoname(link).ok()?.into_string().ok();
-    let Some(name) = name_of(place.link) else {
+    let name = if_indextoname(place.link).ok();
+    let Some(name) = name.and_then(|name| name.into_string().ok()) else {
         return Ok(false);
     };
     let direction = if place.hook.is_ingress() {
@@ -256,12 +257,12 @@ pub(crate) fn attach(loaded: &mut Ebpf, dir: &Path, place: Place) -> Result<bool
         TcAttachType::Egress
     };
     let last = TcAttachOptions::TcxOrder(LinkOrder::last());
-    let attached = program.attach_with_options(&name, direction, last);
-    // The link may have gone since, or have another name.
-    if attached.is_err() && name_of(place.link) != Some(name) {
-        return Ok(false);
-    }
-    let id = attached.map_err(|error| Error::of(&what, &error))?;
+    let id = match program.attach_with_options(&name, direction, last) {
+        Ok(id) => id,
+        // The link has gone since, or has another name.
+        Err(error) if errno(&error) == Some(libc::ENODEV) => return Ok(false),
+        Err(error) => return Err(Error::of(&what, &error)),
+    };
     let link = program.take_link(id);
     let link = link.map_err(|error| Error::of(&what, &error))?;
     let link: FdLink = link.try_into().map_err(|error| Error::of(&what, &error))?;

@@ -20,7 +20,7 @@ use ipnetwork::IpNetwork;
 use tweed_core::agent_state::FastPathState;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::version::Version;
-use tweed_fastpath::{Error, Place, Programs};
+use tweed_fastpath::{Place, Programs};
 use tweed_netlink::Socket;
 use tweed_netlink::qdisc::{self, Qdisc};
 use tweed_planner::overlay::Network;
@@ -39,8 +39,11 @@ use crate::serve::metrics::Metrics;
 /// The time from one look at the programs to the next: the kernel does not say when somebody
 /// detaches one, and they let flows in only while the agent is there.
 const LOOK: Duration = Duration::from_secs(1);
-/// The time from one attempt to load programs to the next.
+/// The time from one attempt to load programs to the next: what the kernel refuses once it will
+/// refuse again, and to ask takes some tenths of a second.
 const RETRY: Duration = Duration::from_secs(60);
+/// The same where something else failed, which may be over at once.
+const SOON: Duration = Duration::from_secs(5);
 
 /// Keeps the programs attached, and their maps as planned.
 pub struct FastPathReconciler {
@@ -70,7 +73,8 @@ enum State {
     Failed {
         word: &'static str,
         why: String,
-        at: Instant,
+        /// When it is tried again.
+        retry: Instant,
     },
     On(Box<Programs>),
 }
@@ -146,6 +150,10 @@ impl FastPathReconciler {
             return outcome;
         }
         self.note(&given);
+        let now = Instant::now();
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look_at = Some(now + LOOK);
+        }
         if self.mode == Mode::Off {
             self.switch_off();
         } else if let Some(pause) = given.pause {
@@ -199,14 +207,14 @@ impl FastPathReconciler {
         // Connections whose packets conntrack does not see would hang without these.
         match sysctls.let_conntrack_miss_packets() {
             Ok(written) => outcome.merge(written),
-            Err(why) => return self.fail("sysctl", why),
+            Err(why) => return self.fail("sysctl", why, SOON),
         }
         if !self.is_loaded() && !self.load() {
             return;
         }
         match qdiscs() {
             Ok(qdiscs) => self.qdiscs = qdiscs,
-            Err(error) => return self.fail("kernel", error.to_string()),
+            Err(error) => return self.fail("kernel", error.to_string(), SOON),
         }
         let pods: BTreeSet<u32> = self.seen.pods.iter().map(|(_, link)| *link).collect();
         let before = self.planned.plan.places();
@@ -227,9 +235,7 @@ impl FastPathReconciler {
 
     /// Loads the programs, if it is time to try. Whether they are loaded.
     fn load(&mut self) -> bool {
-        if let State::Failed { at, .. } = self.state
-            && at.elapsed() < RETRY
-        {
+        if matches!(self.state, State::Failed { retry, .. } if retry > Instant::now()) {
             return false;
         }
         match Programs::load(&self.dir, self.flows) {
@@ -243,7 +249,7 @@ impl FastPathReconciler {
                 true
             }
             Err(error) => {
-                self.fail_by(&error);
+                self.fail(error.word(), error.to_string(), RETRY);
                 false
             }
         }
@@ -264,7 +270,7 @@ impl FastPathReconciler {
                 }
                 self.look_at = Some(Instant::now() + LOOK);
             }
-            Err(error) => self.fail_by(&error),
+            Err(error) => self.fail(error.word(), error.to_string(), SOON),
         }
     }
 
@@ -283,11 +289,13 @@ impl FastPathReconciler {
         matches!(self.state, State::Paused)
     }
 
-    /// Whether it is time to look, and somebody has queued or filtered at a link, or does so
-    /// no more: the kernel's notifications that the agent reads do not say so.
+    /// Whether it is time to try again what has failed, or to look, and somebody has queued or
+    /// filtered at a link, or does so no more: the kernel's notifications that the agent reads do
+    /// not say so.
     pub fn is_outdated(&self, now: Instant) -> bool {
         self.look_at().is_some_and(|at| at <= now)
-            && qdiscs().is_ok_and(|qdiscs| qdiscs != self.qdiscs)
+            && (matches!(self.state, State::Failed { .. })
+                || qdiscs().is_ok_and(|qdiscs| qdiscs != self.qdiscs))
     }
 
     /// Puts back programs that somebody has detached, if it is time to look. What was put
@@ -310,12 +318,8 @@ impl FastPathReconciler {
         outcome
     }
 
-    fn fail_by(&mut self, error: &Error) {
-        self.fail(error.word(), error.to_string());
-    }
-
     /// There is no fast path for now. Programs that are attached go.
-    fn fail(&mut self, word: &'static str, why: String) {
+    fn fail(&mut self, word: &'static str, why: String, after: Duration) {
         let is_new = !matches!(&self.state, State::Failed { why: known, .. } if *known == why);
         if is_new {
             tracing::warn!(
@@ -324,8 +328,9 @@ impl FastPathReconciler {
             );
         }
         self.unload();
-        let at = Instant::now();
-        self.state = State::Failed { word, why, at };
+        let retry = Instant::now() + after;
+        self.look_at = Some(retry);
+        self.state = State::Failed { word, why, retry };
     }
 
     fn unload(&mut self) {
