@@ -70,7 +70,7 @@ counted! {
         Expired, 11, "expired";
         /// It is larger than the MTU.
         TooBig, 12, "too-big";
-        /// Its outer header is not as that of the flow.
+        /// Its outer header is not as that of the flow, or is one of several datagrams.
         Outer, 13, "outer-header";
         /// Not let in: conntrack does not know it.
         NoConntrack, 17, "untracked";
