@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use tweed_lab::Underlay;
 
 use crate::Options;
-use crate::api::NODES;
 use crate::policies::host::Host;
 use crate::policies::objects::{self as policies, NAMESPACE, NAMESPACES, PODS, POLICIES};
 use crate::policies::{PAUSE, probe::Probe};
 use crate::report::{Column, Report, Table};
 use crate::services::objects::{self as services, CIDRS, Measured, SERVICES, SLICES};
 use crate::stats::{median, millis};
+use tweed_lab_api::NODES;
 
 /// What a tenant has.
 #[derive(Debug, Clone, Copy)]

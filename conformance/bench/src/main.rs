@@ -8,24 +8,20 @@
 //! services   load, changes and packets with Services, beside kube-proxy
 //! fairness   how long a change waits for what a tenant has very many of
 //! cost       what programs and the kernel have used
-//! api        the API server of converge, policies and services
 //! stats      medians, intervals, the order of turns
 //! report     tables of Markdown
-//! realtime   threads that do not wait for a CPU
 //! ```
 //!
 //! All subjects of a benchmark take turns within a round, and a ratio is taken within a
 //! round, so a machine that gets slower meanwhile harms all alike. Nothing is made
 //! in the machine's own network namespace.
 
-mod api;
 mod attach;
 mod carry;
 mod converge;
 mod cost;
 mod fairness;
 mod policies;
-mod realtime;
 mod report;
 mod services;
 mod stats;

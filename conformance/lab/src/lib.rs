@@ -17,6 +17,7 @@
 //! capture, snapshot        packets and changes; all objects of a namespace
 //! run, background          programs, run to their end or beside the lab
 //! processor                whether the machine had time for what was waited for
+//! realtime                 threads that do not wait for a processor
 //! strace                   kills and errors at single system calls of a program
 //! demo                     what `make demo` shows
 //! ```
@@ -57,6 +58,7 @@ mod plugin;
 mod pod;
 mod processor;
 mod programs;
+pub mod realtime;
 mod run;
 mod signals;
 mod snapshot;

@@ -15,8 +15,8 @@ use tweed_lab::{Background, Node, NodeSpec, Underlay, wait_until};
 
 use super::fleet::FleetNode;
 use super::routes::RouteWatch;
-use crate::api::{Identity, NODES, Object, Server, Serves};
 use crate::cost;
+use tweed_lab_api::{Identity, NODES, Object, Server, Serves};
 
 /// The routing protocol of tweed's routes.
 const TWEED_PROTOCOL: u8 = 116;

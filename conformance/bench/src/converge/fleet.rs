@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::api::{Object, time};
+use tweed_lab_api::{Object, time};
 
 const CONDITIONS: [&str; 10] = [
     "NetworkUnavailable",

@@ -24,11 +24,11 @@ use anyhow::Context;
 use tweed_lab::{Programs, Underlay};
 
 use crate::Options;
-use crate::api::{Identity, NODES, Object, Serves};
 use crate::report::{BEFORE, Column, Report, progress};
 use crate::stats::{millis, turns};
 use agent::{Agent, Program};
 use fleet::FleetNode;
+use tweed_lab_api::{Identity, NODES, Object, Serves};
 
 /// Before each start, in which the kernel takes down the network namespace of the one
 /// before, with all its routes; and after it, in which the agent ends what it does besides.

@@ -10,11 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, poll};
-use tweed_lab::Netns;
+use tweed_lab::{Netns, realtime};
 use tweed_netlink::route::Kind;
 use tweed_netlink::{Monitor, Notification};
-
-use crate::realtime;
 
 /// Room for the unread notifications of 15,000 Nodes, in bytes.
 const ROOM: usize = 64 << 20;

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use tweed_lab::{Agent, AgentOptions, Background, Node, NodeSpec, Pod, Underlay};
 
 use super::objects::{NAMESPACE, NAMESPACES, PODS, namespace, pod};
-use crate::api::{NODES, Server, Serves};
 use crate::attach::call::Call;
 use crate::cost;
+use tweed_lab_api::{NODES, Server, Serves};
 
 /// A pod, and its address.
 pub struct Attached {

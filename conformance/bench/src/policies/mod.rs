@@ -25,13 +25,13 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tweed_lab::{Programs, Underlay};
 
-use crate::api::NODES;
 use crate::report::{Column, Report, Table};
 use crate::stats::millis;
 use crate::{Options, cost};
 use objects::{NAMESPACE, PODS, POLICIES};
 use probe::Probe;
 use subject::{Contender, Subject, Who};
+use tweed_lab_api::NODES;
 
 /// Numbers of policies, and of pods of other nodes.
 const SIZES: [(u32, u32); 3] = [(10, 100), (100, 1000), (1000, 10_000)];

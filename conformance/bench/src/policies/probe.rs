@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use std::{io, sync::Arc};
 
 use anyhow::Context;
+use tweed_lab::realtime;
 
 use super::host::Attached;
-use crate::realtime;
 
 /// Time between two probes: the resolution of what is measured.
 const INTERVAL: Duration = Duration::from_micros(200);

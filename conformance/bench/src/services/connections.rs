@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nix::sys::socket::{setsockopt, sockopt::Linger};
+use tweed_lab::realtime;
 
 use crate::policies::host::Attached;
-use crate::realtime;
 
 /// Time between two connections.
 const INTERVAL: Duration = Duration::from_micros(200);

@@ -1,4 +1,4 @@
-//! The API server of the benchmarks, in this process: lists in pages, watches, single
+//! An API server in the process of a benchmark or test: lists in pages, watches, single
 //! objects; JSON, and protobuf for Nodes.
 //!
 //! ```text

@@ -6,15 +6,18 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
+use crate::run::run;
 use anyhow::Context;
 use nix::unistd::gettid;
-use tweed_lab::run;
 
 /// Any real-time priority is above all ordinary threads.
 const PRIORITY: &str = "50";
 
 /// Starts a thread with real-time priority (`SCHED_FIFO`). Threads that it starts
 /// inherit that.
+///
+/// # Errors
+/// The system refuses the priority.
 pub fn spawn(work: impl FnOnce() + Send + 'static) -> anyhow::Result<JoinHandle<()>> {
     let (sender, receiver) = mpsc::channel();
     let thread = thread::spawn(move || {

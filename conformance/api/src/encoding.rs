@@ -150,7 +150,9 @@ fn envelope(kind: &str, raw: &[u8]) -> Vec<u8> {
 /// An object, ready to be sent.
 #[derive(Debug)]
 pub struct Object {
+    /// `metadata.namespace`; empty if its kind has none.
     pub namespace: String,
+    /// `metadata.name`.
     pub name: String,
     /// `spec.nodeName`.
     pub node: String,
@@ -160,6 +162,8 @@ pub struct Object {
 }
 
 impl Object {
+    /// An object in JSON.
+    #[must_use]
     pub fn new(object: &Value) -> Self {
         let text = |part: &str, field: &str| {
             let text = object[part][field].as_str();
@@ -175,6 +179,8 @@ impl Object {
         }
     }
 
+    /// In JSON.
+    #[must_use]
     pub fn json(&self) -> Bytes {
         self.json.clone()
     }

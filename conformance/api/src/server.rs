@@ -18,11 +18,10 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
-use tweed_lab::Node;
+use tweed_lab::{Node, realtime};
 
-use super::encoding::{Object, Page};
-use super::port::{Identity, Port};
-use crate::realtime;
+use crate::encoding::{Object, Page};
+use crate::port::{Identity, Port};
 
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
