@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,8 @@ pub struct Datagrams {
     /// Nor waited for, when nothing comes.
     done: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
+    /// When each was about to be sent, by its number.
+    times: Arc<Mutex<Vec<Instant>>>,
     /// How many numbers the sender's own kernel did not send.
     refused: Arc<AtomicU64>,
     answered: Arc<AtomicU64>,
@@ -83,6 +85,7 @@ impl Datagrams {
         let sent = Arc::new(AtomicU64::new(0));
         let refused = Arc::new(AtomicU64::new(0));
         let answered = Arc::new(AtomicU64::new(0));
+        let times = Arc::new(Mutex::new(Vec::new()));
         let arrivals = Arc::new(Mutex::new(Vec::new()));
         let receivers = vec![
             std::thread::spawn({
@@ -97,8 +100,10 @@ impl Datagrams {
         let sender = std::thread::spawn({
             let (stop, sent, refused) =
                 (Arc::clone(&stop), Arc::clone(&sent), Arc::clone(&refused));
+            let times = Arc::clone(&times);
             move || {
                 while !stop.load(Ordering::Acquire) {
+                    locked(&times).push(Instant::now());
                     let number = sent.fetch_add(1, Ordering::AcqRel);
                     // The socket tells here of an ICMP error for one before, and sends nothing.
                     if client.send(&number.to_be_bytes()).is_err() {
@@ -112,6 +117,7 @@ impl Datagrams {
             stop,
             done,
             sent,
+            times,
             refused,
             answered,
             arrivals,
@@ -133,8 +139,16 @@ impl Datagrams {
 
     /// What has arrived at the server.
     pub fn arrivals(&self) -> Vec<Arrival> {
-        let arrivals = self.arrivals.lock();
-        arrivals.unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.arrivals).clone()
+    }
+
+    /// When those were sent that have arrived since the last call. [`Self::end`] does not count
+    /// them.
+    pub fn take_times(&self) -> Vec<Instant> {
+        let arrivals = std::mem::take(&mut *locked(&self.arrivals));
+        let times = locked(&self.times);
+        let time = |(_, number): &Arrival| times[usize::try_from(*number).unwrap()];
+        arrivals.iter().map(time).collect()
     }
 
     /// Waits until answers come.
@@ -171,6 +185,10 @@ impl Drop for Datagrams {
     }
 }
 
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn answer(server: &UdpSocket, done: &AtomicBool, arrivals: &Mutex<Vec<Arrival>>) {
     // Nine bytes are nobody's number.
     let mut buffer = [0; 9];
@@ -179,8 +197,7 @@ fn answer(server: &UdpSocket, done: &AtomicBool, arrivals: &Mutex<Vec<Arrival>>)
             Ok((8, from)) => {
                 let number = u64::from_be_bytes(*buffer.first_chunk().unwrap());
                 let arrival = (Instant::now(), number);
-                let mut arrivals = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-                arrivals.push(arrival);
+                locked(arrivals).push(arrival);
                 let _ = server.send_to(&buffer[..8], from);
             }
             Ok(_) => {}

@@ -29,16 +29,13 @@ fn kills() -> u32 {
 }
 
 /// The pins of a node's links, by name.
-fn pins(scene: &Scene, index: u8) -> Vec<String> {
+pub fn pins(scene: &Scene, index: u8) -> Vec<String> {
     pins_in(scene, index, "links")
 }
 
 /// The pins in a folder of a node's bpffs, by name.
 fn pins_in(scene: &Scene, index: u8, folder: &str) -> Vec<String> {
-    let lab = scene.cluster.lab();
-    let node = scene.cluster[index].node.name();
-    let bpffs = lab.bpffs(&format!("bpf-{node}")).unwrap();
-    let folder = bpffs.join("tweed").join(folder);
+    let folder = scene.cluster[index].node.bpf_dir().unwrap().join(folder);
     let entries = fs::read_dir(folder).into_iter().flatten();
     let mut names: Vec<String> = entries
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
@@ -158,9 +155,7 @@ fn a_pin_that_somebody_removes_comes_back() -> Result<(), LabError> {
     let at = SocketAddr::new(server.address(), PORT);
     let datagrams = Datagrams::open(far.netns(), at, &server, PORT, PAUSE)?;
     scene.wait_for(1, "vxlan-in")?;
-    let lab = scene.cluster.lab();
-    let node = scene.cluster[1].node.name();
-    let folder = lab.bpffs(&format!("bpf-{node}"))?.join("tweed/links");
+    let folder = scene.cluster[1].node.bpf_dir()?.join("links");
     let before = pins(&scene, 1);
     for name in &before {
         fs::remove_file(folder.join(name)).unwrap();

@@ -4,17 +4,23 @@
 
 mod datagrams;
 mod frames;
+mod live;
 mod scene;
 mod three;
 mod xdp;
 
+mod endpoints;
 mod flows;
 mod gso;
+mod half_closed;
 mod headers;
+mod held;
 mod hostile;
 mod lacks;
 mod lease;
 mod life;
+mod many;
+mod many_pods;
 mod others;
 mod rules;
 mod stale;

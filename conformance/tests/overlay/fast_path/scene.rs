@@ -15,6 +15,14 @@ pub const LIMIT: Duration = Duration::from_secs(20);
 /// How long a flow stays in without passing the kernel's path: the fast path's own limit.
 pub const LIFE: Duration = Duration::from_secs(5);
 
+/// How many of something a test takes: few, or as many as a variable of the environment says.
+pub fn many(variable: &str, few: usize) -> usize {
+    match std::env::var(variable) {
+        Ok(number) => number.parse().unwrap(),
+        Err(_) => few,
+    }
+}
+
 /// The addresses that pods have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pods {

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 const LATE: Duration = Duration::from_secs(1);
 
 /// How often flows had to pass the kernel's path again for this cause.
-fn invalidations(scene: &Scene, index: u8, cause: &str) -> Result<f64, LabError> {
+pub fn invalidations(scene: &Scene, index: u8, cause: &str) -> Result<f64, LabError> {
     let name = format!("tweed_fast_path_invalidations_total{{cause=\"{cause}\"}}");
     scene.sum(index, &name)
 }

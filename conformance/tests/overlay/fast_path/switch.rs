@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tweed_lab::{Cluster, LabError, run};
 
-use super::scene::{LIMIT, Pods, Scene, agent};
+use super::scene::{LIMIT, Pods, Scene, agent, many};
+use super::three::Three;
 use crate::policy::traffic::Flow;
 
 /// What `tweedctl fast-path` prints about node 1.
@@ -42,6 +43,23 @@ fn it_is_switched_off_for_a_while_and_comes_back() -> Result<(), LabError> {
     assert!(flow.moves(Duration::from_secs(5)));
     let ended = flow.end();
     assert!(ended.is_ok(), "{ended:?}");
+    Ok(())
+}
+
+/// How often it is switched off and on.
+const CHANGES: (&str, usize) = ("TWEED_FAST_PATH_CHANGES", 10);
+
+#[test]
+fn nothing_is_lost_while_it_is_switched_again_and_again() -> Result<(), LabError> {
+    let three = Three::new()?;
+    for round in 0..many(CHANGES.0, CHANGES.1) {
+        let off = fast_path(&three.scene.cluster, &["off"])?;
+        assert!(off.contains("switched off for now"), "{round}: {off}");
+        let on = fast_path(&three.scene.cluster, &["on"])?;
+        assert!(on.contains("the fast path is on"), "{round}: {on}");
+        three.are_in()?;
+    }
+    three.end();
     Ok(())
 }
 
