@@ -21,9 +21,10 @@ const OTHER: u8 = 2;
 const LATE: Duration = Duration::from_millis(300);
 /// How many datagrams are sent after what has changed.
 const LATER: u8 = 5;
-/// A machine that does not hear anybody ask for its address.
-const DEAF: &str =
-    "table arp deaf { chain input { type filter hook input priority 0; policy drop; }; }";
+/// A machine that does not hear anybody ask for its address, and does not tell it by asking.
+const DEAF: &str = "table arp deaf { \
+    chain input { type filter hook input priority 0; policy drop; }; \
+    chain output { type filter hook output priority 0; policy drop; }; }";
 
 /// A conversation whose client has sent one datagram and got one: its next one would be let
 /// in.
