@@ -1,32 +1,21 @@
 //! Flows are let in only while an agent is there, as nobody else tells the programs what changes.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::Duration;
 
-use aya::maps::{Array, Map, MapData, PerCpuArray};
+use aya::maps::{Array, Map, PerCpuArray};
 use nix::sys::signal::Signal;
 use tweed_lab::{LabError, wait_until};
 
 use super::datagrams::Datagrams;
+use super::maps::{LEASE, Settings, pinned};
 use super::scene::{LIMIT, Pods, Scene};
 
 const PORT: u16 = 7010;
 const PAUSE: Duration = Duration::from_millis(1);
-/// Where `lease` is in `struct settings`, and the size of that.
-const LEASE: std::ops::Range<usize> = 16..24;
-const SETTINGS: usize = 320;
 /// `WAY_VXLAN_IN`
 const VXLAN_IN: u32 = 3;
-
-/// A pinned map of node 1.
-fn map(scene: &Scene, name: &str) -> Result<MapData, LabError> {
-    let folder = scene.cluster[1].node.bpf_dir()?.join("maps");
-    let pins = fs::read_dir(folder).unwrap().map(|pin| pin.unwrap().path());
-    let mut pins = pins.filter(|pin| pin.to_string_lossy().ends_with(name));
-    Ok(MapData::from_pin(pins.next().unwrap()).unwrap())
-}
 
 #[test]
 fn without_an_agent_flows_go_back_to_the_kernels_path() -> Result<(), LabError> {
@@ -37,15 +26,16 @@ fn without_an_agent_flows_go_back_to_the_kernels_path() -> Result<(), LabError> 
     let datagrams = Datagrams::open(far.netns(), at, &server, PORT, PAUSE)?;
     scene.wait_for(1, "vxlan-in")?;
 
-    let settings = Map::Array(map(&scene, "_settings")?);
-    let mut settings: Array<_, [u8; SETTINGS]> = settings.try_into().unwrap();
-    let counters = Map::PerCpuArray(map(&scene, "_counters")?);
+    let node = &scene.cluster[1].node;
+    let settings = Map::Array(pinned(node, "_settings")?);
+    let mut settings: Array<_, Settings> = settings.try_into().unwrap();
+    let counters = Map::PerCpuArray(pinned(node, "_counters")?);
     let counters: PerCpuArray<_, [u64; 2]> = counters.try_into().unwrap();
     let agent = &mut scene.cluster.entry(1)?.agent;
     agent.as_mut().unwrap().process().freeze()?;
     // As when it has been away for a minute.
     let mut value = settings.get(&0, 0).unwrap();
-    value[LEASE].fill(0);
+    value[LEASE] = 0;
     settings.set(0, value, 0).unwrap();
 
     let taken = || -> u64 {

@@ -1,6 +1,5 @@
 //! A cluster in which a change takes some milliseconds, and the moment of it is seen.
 
-use std::fs;
 use std::time::Instant;
 
 use aya::maps::{Array, Map, MapData};
@@ -8,13 +7,14 @@ use serde_json::Value;
 use tweed_lab::{AgentOptions, Cluster, ClusterPod, Lab, LabError, labels, namespace_manifest};
 use tweed_lab_api::{NODES, Server, Serves};
 
+use super::maps::{self, EPOCH, MARK, pinned};
 use super::scene::LIMIT;
 
 /// Two nodes, each with an API server of its own: their agents hear of a change at once.
 pub struct Live {
     servers: Vec<Server>,
     pub cluster: Cluster,
-    settings: Array<MapData, [u64; 39]>,
+    settings: Array<MapData, maps::Settings>,
 }
 
 /// What the agent writes for the programs of a node.
@@ -45,12 +45,7 @@ impl Live {
             servers.push(server);
         }
         cluster.wait_ready()?;
-        let lab = cluster.lab();
-        let folder = lab.bpffs(&format!("bpf-{}", cluster[1].node.name()))?;
-        let pinned = fs::read_dir(folder.join("tweed/maps")).unwrap();
-        let mut paths = pinned.map(|entry| entry.unwrap().path());
-        let path = paths.find(|path| path.to_string_lossy().ends_with("settings"));
-        let map = Map::Array(MapData::from_pin(path.unwrap()).unwrap());
+        let map = Map::Array(pinned(&cluster[1].node, "_settings")?);
         let settings = map.try_into().unwrap();
         let live = Self {
             servers,
@@ -80,8 +75,8 @@ impl Live {
     pub fn settings(&self) -> Settings {
         let value = self.settings.get(&0, 0).unwrap();
         Settings {
-            epoch: value[0],
-            mark: value[2],
+            epoch: value[EPOCH],
+            mark: value[MARK],
         }
     }
 

@@ -1,15 +1,15 @@
 //! Many pods of one node, all of which go.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use aya::maps::{HashMap, Map, MapData};
+use aya::maps::{HashMap, Map};
 use tweed_lab::{LabError, receive, wait_until};
 
 use super::datagrams::Datagrams;
 use super::life::pins;
+use super::maps::pinned;
 use super::scene::{LIMIT, Pods, Scene, many};
 
 const PORT: u16 = 7010;
@@ -19,13 +19,7 @@ const PODS: (&str, usize) = ("TWEED_FAST_PATH_PODS", 40);
 
 /// The indexes in the map of a node's links.
 fn links(scene: &Scene, index: u8) -> BTreeSet<u32> {
-    let lab = scene.cluster.lab();
-    let node = scene.cluster[index].node.name();
-    let folder = lab.bpffs(&format!("bpf-{node}")).unwrap();
-    let pins = fs::read_dir(folder.join("tweed/maps")).unwrap();
-    let mut paths = pins.map(|entry| entry.unwrap().path());
-    let path = paths.find(|path| path.to_string_lossy().ends_with("links"));
-    let map = Map::HashMap(MapData::from_pin(path.unwrap()).unwrap());
+    let map = Map::HashMap(pinned(&scene.cluster[index].node, "_links").unwrap());
     let map: HashMap<_, u32, u32> = map.try_into().unwrap();
     map.keys().collect::<Result<_, _>>().unwrap()
 }

@@ -5,6 +5,7 @@
 mod datagrams;
 mod frames;
 mod live;
+mod maps;
 mod scene;
 mod three;
 mod xdp;
