@@ -21,10 +21,9 @@ const OTHER: u8 = 2;
 const LATE: Duration = Duration::from_millis(300);
 /// How many datagrams are sent after what has changed.
 const LATER: u8 = 5;
-/// A machine that does not hear anybody ask for its address, and does not tell it by asking.
-const DEAF: &str = "table arp deaf { \
-    chain input { type filter hook input priority 0; policy drop; }; \
-    chain output { type filter hook output priority 0; policy drop; }; }";
+/// No node hears where another one is: agents announce it past the rules of their nodes.
+const NO_ARP: &str = "table bridge held { chain forward { \
+    type filter hook forward priority 0; ether type arp drop; }; }";
 
 /// A conversation whose client has sent one datagram and got one: its next one would be let
 /// in.
@@ -96,9 +95,8 @@ impl Conversation {
         for (key, value) in [("mcast_solicit", "1000"), ("retrans_time_ms", "100")] {
             node.set_sysctl(&format!("ipv4/neigh/eth0/{key}"), value)?;
         }
-        let other = &self.scene.cluster[OTHER].node;
-        other.netns().nft(DEAF)?;
-        let entry = format!("{} dev eth0", other.address());
+        self.scene.cluster.underlay().switch().nft(NO_ARP)?;
+        let entry = format!("{} dev eth0", self.scene.cluster[OTHER].node.address());
         node.ip([format!("neigh del {entry}")])?;
         self.send(1);
         let line = format!("ip -j neigh show {entry}");
@@ -118,7 +116,8 @@ impl Conversation {
             Ok([admitted, refused.transpose()?.unwrap_or_default()])
         };
         let before = counted()?;
-        self.scene.node(OTHER).nft("delete table arp deaf")?;
+        let switch = self.scene.cluster.underlay().switch();
+        switch.nft("delete table bridge held")?;
         wait_until("the packet to leave", LIMIT, || {
             let now = counted().map_err(|error| error.chain())?;
             let grown = [now[0] - before[0], now[1] - before[1]];
