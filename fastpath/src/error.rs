@@ -99,7 +99,7 @@ fn causes<'a>(
 }
 
 /// The number that the kernel has given, if it was the kernel.
-pub(crate) fn errno(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
+fn errno(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
     causes(error).find_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error())
 }
 

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use aya::Ebpf;
 use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::tc::{SchedClassifierLink, TcAttachOptions};
-use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
+use aya::programs::tc::{SchedClassifierLink, TcAttachOptions, TcError};
+use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
 use nix::libc;
 use nix::net::if_::if_indextoname;
 
-use crate::error::{Error, errno};
+use crate::error::Error;
 use crate::sys;
 
 /// A program, and so the hook at which it is attached.
@@ -238,6 +238,16 @@ pub(crate) fn is_attached(place: Place, id: u32) -> bool {
     })
 }
 
+/// Whether there was no link with the index or the name.
+fn is_of_no_link(error: &ProgramError) -> bool {
+    let error = match error {
+        ProgramError::TcError(TcError::IoError(error)) => error,
+        ProgramError::SyscallError(error) => &error.io_error,
+        _ => return false,
+    };
+    error.raw_os_error() == Some(libc::ENODEV)
+}
+
 /// Attaches the program of a place, and pins it. Says whether it is there: its link may be
 /// gone.
 pub(crate) fn attach(loaded: &mut Ebpf, dir: &Path, place: Place) -> Result<bool, Error> {
@@ -260,7 +270,7 @@ pub(crate) fn attach(loaded: &mut Ebpf, dir: &Path, place: Place) -> Result<bool
     let id = match program.attach_with_options(&name, direction, last) {
         Ok(id) => id,
         // The link has gone since, or has another name.
-        Err(error) if errno(&error) == Some(libc::ENODEV) => return Ok(false),
+        Err(error) if is_of_no_link(&error) => return Ok(false),
         Err(error) => return Err(Error::of(&what, &error)),
     };
     let link = program.take_link(id);
