@@ -103,10 +103,11 @@ fn errno(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
     causes(error).find_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error())
 }
 
-/// What the verifier says of a helper that a locked kernel does not have, by version.
+/// What the verifier says of a helper that a locked kernel does not have, by version. Where the
+/// loader finds no `bpf_probe_read_kernel`, it takes `bpf_probe_read` instead.
 const LOCKED: [&str; 2] = [
-    "unknown func bpf_probe_read_kernel",
-    "cannot use helper bpf_probe_read_kernel",
+    "unknown func bpf_probe_read",
+    "cannot use helper bpf_probe_read",
 ];
 /// Maximum length of what the verifier says, in bytes.
 const MAX_TEXT: usize = 600;
@@ -134,13 +135,13 @@ mod tests {
     #[test]
     fn a_locked_kernel_is_known_by_what_its_verifier_says() {
         let of = |text: &str| Error::of("the program", &io::Error::other(text)).word();
-        let end = "bpf_probe_read_kernel#113 verification time 5 usec";
-        assert_eq!(
-            of(&format!("program of this type cannot use helper {end}")),
-            "lockdown"
-        );
-        assert_eq!(of(&format!("unknown func {end}")), "lockdown");
-        assert_eq!(of(&format!("call {end}")), "refused");
+        for helper in ["bpf_probe_read_kernel#113", "bpf_probe_read#4"] {
+            let end = format!("{helper} verification time 5 usec");
+            for start in ["program of this type cannot use helper", "unknown func"] {
+                assert_eq!(of(&format!("{start} {end}")), "lockdown");
+            }
+            assert_eq!(of(&format!("call {end}")), "refused");
+        }
     }
 
     #[test]
