@@ -10,9 +10,10 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::RcvBufForce;
 use tweed_lab::{ClusterPod, LabError, Netns, wait_until};
 
-use super::scene::LIMIT;
+use super::scene::{LIMIT, Scene};
 use crate::packets::failed;
 
+const PORT: u16 = 7010;
 /// When nothing has come for so long on a busy machine, nothing is on its way any more.
 const QUIET: Duration = Duration::from_millis(300);
 /// Room for what arrives while a thread waits for a processor, in bytes.
@@ -187,6 +188,24 @@ impl Drop for Datagrams {
 
 fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A datagram each millisecond from a pod on node 2 to one on node 1.
+pub struct Far {
+    pub datagrams: Datagrams,
+    pub pods: [ClusterPod; 2],
+}
+
+impl Far {
+    pub fn open(scene: &mut Scene) -> Result<Self, LabError> {
+        let server = scene.cluster.pod(1, "server")?;
+        let far = scene.cluster.pod(2, "far")?;
+        let at = SocketAddr::new(server.address(), PORT);
+        let pause = Duration::from_millis(1);
+        let datagrams = Datagrams::open(far.netns(), at, &server, PORT, pause)?;
+        let pods = [server, far];
+        Ok(Self { datagrams, pods })
+    }
 }
 
 fn answer(server: &UdpSocket, done: &AtomicBool, arrivals: &Mutex<Vec<Arrival>>) {

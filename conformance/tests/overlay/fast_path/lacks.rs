@@ -1,16 +1,10 @@
 //! Nodes that lack what the fast path needs: they say what, and all else is as without it.
 
-use std::net::SocketAddr;
-use std::time::Duration;
+use tweed_lab::{LabError, wait_until};
 
-use tweed_lab::{ClusterPod, LabError, wait_until};
-
-use super::datagrams::Datagrams;
+use super::datagrams::Far;
 use super::life::attached;
 use super::scene::{LIMIT, Pods, Scene, agent};
-
-const PORT: u16 = 7010;
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// Something that an agent lacks.
 struct Lack {
@@ -103,9 +97,7 @@ fn says(scene: &Scene, lack: &Lack) -> Result<(), LabError> {
 /// A server on node 1, to which datagrams come, and whose agent is started again and again.
 struct Node {
     scene: Scene,
-    _server: ClusterPod,
-    _far: ClusterPod,
-    datagrams: Datagrams,
+    far: Far,
 }
 
 impl Node {
@@ -114,17 +106,9 @@ impl Node {
         let mut scene = Scene::with_fast_path("off", &[], Pods::Ipv4)?;
         scene.start_one(2, "auto")?;
         scene.cluster.wait_ready()?;
-        let server = scene.cluster.pod(1, "server")?;
-        let far = scene.cluster.pod(2, "far")?;
-        let at = SocketAddr::new(server.address(), PORT);
-        let datagrams = Datagrams::open(far.netns(), at, &server, PORT, PAUSE)?;
-        datagrams.wait()?;
-        Ok(Self {
-            scene,
-            _server: server,
-            _far: far,
-            datagrams,
-        })
+        let far = Far::open(&mut scene)?;
+        far.datagrams.wait()?;
+        Ok(Self { scene, far })
     }
 
     /// An agent that lacks this is ready and says so, and packets pass.
@@ -142,12 +126,12 @@ impl Node {
         }
         let attached = attached(scene, 1)?;
         assert!(attached.is_empty(), "{}: {attached:?}", lack.says);
-        self.datagrams.wait()
+        self.far.datagrams.wait()
     }
 
     /// No packet was lost.
     fn end(self) {
-        let [sent, arrived, answered] = self.datagrams.end();
+        let [sent, arrived, answered] = self.far.datagrams.end();
         assert_eq!((sent, sent), (arrived, answered));
     }
 }

@@ -1,6 +1,5 @@
 //! Flows are let in only while an agent is there, as nobody else tells the programs what changes.
 
-use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -8,22 +7,20 @@ use aya::maps::{Array, Map, PerCpuArray};
 use nix::sys::signal::Signal;
 use tweed_lab::{LabError, wait_until};
 
-use super::datagrams::Datagrams;
+use super::datagrams::Far;
 use super::maps::{LEASE, Settings, pinned};
 use super::scene::{LIMIT, Pods, Scene};
 
-const PORT: u16 = 7010;
-const PAUSE: Duration = Duration::from_millis(1);
 /// `WAY_VXLAN_IN`
 const VXLAN_IN: u32 = 3;
 
 #[test]
 fn without_an_agent_flows_go_back_to_the_kernels_path() -> Result<(), LabError> {
     let mut scene = Scene::new(&[], Pods::Ipv4)?;
-    let server = scene.cluster.pod(1, "server")?;
-    let far = scene.cluster.pod(2, "far")?;
-    let at = SocketAddr::new(server.address(), PORT);
-    let datagrams = Datagrams::open(far.netns(), at, &server, PORT, PAUSE)?;
+    let Far {
+        datagrams,
+        pods: _pods,
+    } = Far::open(&mut scene)?;
     scene.wait_for(1, "vxlan-in")?;
 
     let node = &scene.cluster[1].node;

@@ -2,19 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::Duration;
 
 use aya::programs::TcAttachType;
-use tweed_lab::{LabError, wait_until};
+use tweed_lab::{AgentOptions, LabError, wait_until};
 
-use super::datagrams::Datagrams;
+use super::datagrams::Far;
 use super::scene::{LIMIT, Pods, Scene, programs_at};
 use super::three::Three;
 
-const PORT: u16 = 7010;
-const PAUSE: Duration = Duration::from_millis(1);
 const SYSCTLS: [&str; 2] = [
     "netfilter/nf_conntrack_tcp_be_liberal",
     "netfilter/nf_conntrack_tcp_ignore_invalid_rst",
@@ -52,14 +49,7 @@ fn an_agent_is_killed_again_and_again() -> Result<(), LabError> {
     scene.wait_for_hooks(1, 6)?;
     let before = pins(scene, 1);
     for _ in 0..kills() {
-        scene.cluster.kill_agent(1)?;
-        scene.start_one(1, "on")?;
-        scene.cluster.wait_ready()?;
-        for way in ["local", "vxlan-in"] {
-            scene.wait_for(1, way)?;
-        }
-        assert_eq!(pins(scene, 1), before);
-        is_attached_once(scene, 1)?;
+        restart(scene, &before, |options| options)?;
     }
     three.end();
     Ok(())
@@ -75,28 +65,33 @@ fn an_agent_of_another_layout_loads_anew() -> Result<(), LabError> {
     let before = pins(scene, 1);
     for number in 0..kills() {
         let flows = if number % 2 == 0 { "1024" } else { "2048" };
-        scene.cluster.kill_agent(1)?;
-        scene.start_one_with(1, "on", |options| {
+        restart(scene, &before, |options| {
             options.arg("--fast-path-flows").arg(flows)
         })?;
-        scene.cluster.wait_ready()?;
-        for way in ["local", "vxlan-in"] {
-            scene.wait_for(1, way)?;
-        }
-        assert_eq!(pins(scene, 1), before);
         let maps = pins_in(scene, 1, "maps");
         let version = format!("_{flows}_");
         let is_new = maps.iter().all(|name| name.contains(&version));
         assert!(is_new && maps.len() == 5, "{maps:?}");
-        is_attached_once(scene, 1)?;
     }
     three.end();
     Ok(())
 }
 
-/// Each of six hooks of a node has one program.
-fn is_attached_once(scene: &Scene, index: u8) -> Result<(), LabError> {
-    let attached = attached(scene, index)?;
+/// Kills the agent of node 1. The next one has the same pins, one program at each of six hooks,
+/// and flows that take it.
+fn restart(
+    scene: &mut Scene,
+    before: &[String],
+    with: impl FnOnce(AgentOptions) -> AgentOptions,
+) -> Result<(), LabError> {
+    scene.cluster.kill_agent(1)?;
+    scene.start_one_with(1, "on", with)?;
+    scene.cluster.wait_ready()?;
+    for way in ["local", "vxlan-in"] {
+        scene.wait_for(1, way)?;
+    }
+    assert_eq!(pins(scene, 1), before);
+    let attached = attached(scene, 1)?;
     let is_once = attached.values().all(|count| *count == 1);
     assert!(is_once && attached.len() == 6, "{attached:?}");
     Ok(())
@@ -123,10 +118,10 @@ pub fn attached(scene: &Scene, index: u8) -> Result<BTreeMap<String, usize>, Lab
 fn switched_off_it_leaves_only_sysctls() -> Result<(), LabError> {
     let mut scene = Scene::new(&[], Pods::Ipv4)?;
     let sysctls = |scene: &Scene| SYSCTLS.map(|key| scene.node(1).sysctl(key).unwrap());
-    let server = scene.cluster.pod(1, "server")?;
-    let far = scene.cluster.pod(2, "far")?;
-    let at = SocketAddr::new(server.address(), PORT);
-    let datagrams = Datagrams::open(far.netns(), at, &server, PORT, PAUSE)?;
+    let Far {
+        datagrams,
+        pods: _pods,
+    } = Far::open(&mut scene)?;
     scene.wait_for(1, "vxlan-in")?;
     scene.start("off")?;
     wait_until("the pins to be gone", LIMIT, || {
@@ -150,10 +145,10 @@ fn switched_off_it_leaves_only_sysctls() -> Result<(), LabError> {
 #[test]
 fn a_pin_that_somebody_removes_comes_back() -> Result<(), LabError> {
     let mut scene = Scene::new(&[], Pods::Ipv4)?;
-    let server = scene.cluster.pod(1, "server")?;
-    let far = scene.cluster.pod(2, "far")?;
-    let at = SocketAddr::new(server.address(), PORT);
-    let datagrams = Datagrams::open(far.netns(), at, &server, PORT, PAUSE)?;
+    let Far {
+        datagrams,
+        pods: _pods,
+    } = Far::open(&mut scene)?;
     scene.wait_for(1, "vxlan-in")?;
     let folder = scene.cluster[1].node.bpf_dir()?.join("links");
     let before = pins(&scene, 1);
