@@ -138,26 +138,28 @@ impl Keeper {
         let left = self.contents.take();
         self.is_gone = false;
         let due = self.is_touched(nft)? || force_observe;
+        let asked = left.as_ref().map(|left| element::diff(left, &desired));
+        // With thousands of Nodes a third copy of all elements would count: what was left goes
+        // before the kernel's are read.
+        let left = left.filter(|_| !due);
         let Some(digest) = self.known_digest(skeleton) else {
-            let mut outcome = drift(None, left.as_ref(), &desired);
+            let mut outcome = drift(None, asked, &desired);
             outcome.changed += 1;
             return self.replace(nft, skeleton, &desired, provider, outcome);
         };
-        let seen = match left {
-            Some(_) if !due => None,
-            _ => Some(self.observe(nft, skeleton)?),
+        let (actual, whole) = match left {
+            Some(left) => (Some(left), true),
+            None => match self.observe(nft, skeleton)? {
+                Some(seen) => (Some(seen.contents), seen.digest == digest),
+                None => (None, false),
+            },
         };
-        let (actual, whole) = match &seen {
-            None => (left.as_ref(), true),
-            Some(None) => (None, false),
-            Some(Some(seen)) => (Some(&seen.contents), seen.digest == digest),
-        };
-        let mut outcome = drift(actual, left.as_ref(), &desired);
+        let mut outcome = drift(actual.as_ref(), asked, &desired);
         let Some(actual) = actual.filter(|_| whole) else {
             outcome.repaired += 1;
             return self.replace(nft, skeleton, &desired, provider, outcome);
         };
-        let changes = element::diff(actual, &desired);
+        let changes = element::diff(&actual, &desired);
         match self.write(nft, &skeleton.sets, &changes, &[]) {
             Ok(messages) => {
                 self.contents = Some(desired);
@@ -259,19 +261,18 @@ impl Keeper {
     }
 }
 
-/// Counts the elements to write: `left` is what the last call left, `actual` what
-/// is there; none if there is no table.
-fn drift(actual: Option<&Contents>, left: Option<&Contents>, desired: &Contents) -> Outcome {
-    let nothing = Contents::new();
-    let asked = element::diff(left.or(actual).unwrap_or(&nothing), desired);
+/// Counts the elements to write. `asked` is how what is desired differs from what the last call
+/// left, if that is known; `actual` is what is there, none if there is no table.
+fn drift(actual: Option<&Contents>, asked: Option<Vec<Change>>, desired: &Contents) -> Outcome {
     let Some(actual) = actual else {
+        let asked = asked.unwrap_or_else(|| element::diff(&Contents::new(), desired));
         return Outcome {
             changed: element::count(&asked),
             ..Outcome::default()
         };
     };
     let needed = element::diff(actual, desired);
-    let repaired = element::count_beyond(&needed, &asked);
+    let repaired = asked.map_or(0, |asked| element::count_beyond(&needed, &asked));
     Outcome {
         changed: element::count(&needed) - repaired,
         repaired,
