@@ -61,6 +61,10 @@ pub(super) const PINGS: Pings = Pings {
     timeout: Duration::from_secs(15),
 };
 
+/// How many bytes of a response by HTTP/1.1 are read at once. A larger buffer makes no list
+/// faster, and there are several of them for each connection.
+const READ_BUFFER: usize = 64 << 10;
+
 /// How many bytes of a response the server may send by HTTP/2 before they are read: what one
 /// connection of TCP would buffer.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -142,7 +146,9 @@ where
     let mut connector = TimeoutConnector::new(tls(connector, config, pings.is_some())?);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let mut builder = HttpClient::builder(TokioExecutor::new());
-    builder.timer(TokioTimer::new());
+    builder
+        .timer(TokioTimer::new())
+        .http1_max_buf_size(READ_BUFFER);
     if let Some(pings) = pings {
         builder
             .http2_initial_stream_window_size(STREAM_WINDOW)
