@@ -25,8 +25,9 @@ const MAX_PACKETS: u32 = 4;
 #[derive(Debug, Default)]
 pub struct Prober {
     own: Own,
-    /// By the address of pods: no two nodes have the same.
-    paths: BTreeMap<IpAddr, Path>,
+    /// By the address of pods: no two nodes have the same. Each is an allocation of its own, as
+    /// the nodes of a tree of thousands are half empty.
+    paths: BTreeMap<IpAddr, Box<Path>>,
     /// The nodes' own addresses.
     underlays: BTreeSet<IpAddr>,
     /// The ways that wait for their turn, by how urgent it is and when it comes.
@@ -54,7 +55,7 @@ impl Prober {
             });
             let mut path = same.unwrap_or_else(|| {
                 new.push(peer.address);
-                Path::new(peer.clone(), now)
+                Box::new(Path::new(peer.clone(), now))
             });
             path.peer = peer;
             if other_mtu {
@@ -174,8 +175,8 @@ impl Prober {
     fn asked(&mut self, id: u64) -> Option<&mut Path> {
         let is_of = |path: &Path| path.sent.iter().any(|sent| sent.id == id);
         let mut open = self.open.iter().map(|(_, address)| *address);
-        let address = open.find(|address| self.paths.get(address).is_some_and(is_of))?;
-        self.paths.get_mut(&address)
+        let address = open.find(|address| self.paths.get(address).is_some_and(|path| is_of(path)))?;
+        self.paths.get_mut(&address).map(Box::as_mut)
     }
 
     /// What is answered to a datagram from this address: only the nodes get an answer.
@@ -231,7 +232,7 @@ impl Prober {
 
     /// What is wrong: one problem of each kind, however many nodes it is about.
     pub fn problems(&self) -> Vec<Problem> {
-        problems::of(self.paths.values(), &self.own)
+        problems::of(self.paths.values().map(Box::as_ref), &self.own)
     }
 
     /// Whether anything may be known now that was not when this was last asked.
