@@ -19,22 +19,25 @@ nextest=$target/tools/bin/cargo-nextest
 config=()
 passed=0 failed=0 left_out=0
 
-# run PROFILE ARGUMENTS…: runs the tests that the arguments choose, and counts them.
+# run PROFILE ARGUMENTS…: runs the tests that the arguments choose. Those that fail are no error.
 run() {
-    local profile=$1 report=$target/nextest/$1/junit.xml status=0 ran broken
+    local profile=$1 status=0
     shift
-    rm -f "$report"
+    rm -f "$target/nextest/$profile/junit.xml"
     { "$nextest" nextest run "${config[@]}" --workspace --tests --profile "$profile" "$@" 2>&1 || status=$?
         # For the caller of the pipe.
-        echo "$status" >"$scratch/status"
-    } | tee "$scratch/log"
-    status=$(cat "$scratch/status")
+        echo "$status" >"$scratch/$profile.status"
+    } | tee "$scratch/$profile.log"
+    status=$(cat "$scratch/$profile.status")
     # 100: tests have failed. With any other error not all of them have run.
-    [ "$status" -eq 0 ] || [ "$status" -eq 100 ] || exit "$status"
+    [ "$status" -eq 0 ] || [ "$status" -eq 100 ] || return "$status"
+}
+
+# count PROFILE: counts what has run.
+count() {
+    local report=$target/nextest/$1/junit.xml ran broken
     read -r ran broken < <(sed -nE \
         's/^<testsuites .* tests="([0-9]+)" .*failures="([0-9]+)" errors="([0-9]+)".*/\1 \2+\3/p' "$report")
-    # The report does not count the tests that were left out; the summary does.
-    left_out=$(sed -nE 's/.* Summary .* ([0-9]+) skipped.*/\1/p' "$scratch/log")
     failed=$((failed + broken))
     passed=$((passed + ran - (broken)))
     awk -f conformance/flaky.awk "$report" >>"$flaky"
@@ -56,12 +59,23 @@ main() {
     # `make e2e` may have made it as root.
     rm -f "$flaky"
     : >"$flaky"
-    run default "$@"
+    local judges='' first
     if [ $# -eq 0 ]; then
-        local first=$((passed + failed)) all=$left_out
-        # Ignored elsewhere, because they need what `setup.sh test` builds.
-        run judges --run-ignored only -E 'binary(reference)'
-        left_out=$((all - (passed + failed - first)))
+        # Ignored elsewhere, because they need what `setup.sh test` builds. Both runs wait for
+        # kernels and programs most of the time, so they wait together.
+        run judges --run-ignored only -E 'binary(reference)' >"$scratch/judges" 2>&1 &
+        judges=$!
+    fi
+    run default "$@"
+    count default
+    # The report does not count the tests that were left out; the summary does.
+    left_out=$(sed -nE 's/.* Summary .* ([0-9]+) skipped.*/\1/p' "$scratch/default.log")
+    if [ -n "$judges" ]; then
+        first=$((passed + failed))
+        wait "$judges" || { cat "$scratch/judges" && exit 1; }
+        cat "$scratch/judges"
+        count judges
+        left_out=$((left_out - (passed + failed - first)))
     fi
     sed -n 's/^== /flaky: /p' "$flaky"
     [ ! -s "$flaky" ] || printf 'the output of what failed once and then passed: %s\n' "$flaky"
