@@ -256,17 +256,24 @@ impl ElementsDelta {
     }
 }
 
+impl Change {
+    /// What turns `actual` into `desired`; none if they are the same.
+    pub fn between(set: &str, actual: &Elements, desired: &Elements) -> Option<Self> {
+        let delta = ElementsDelta::from(keyed::diff(actual, desired));
+        (!delta.is_empty()).then(|| Self {
+            set: set.to_owned(),
+            delta,
+        })
+    }
+}
+
 /// The change that turns `actual` into `desired`; what needs nothing is left out.
 pub fn diff(actual: &Contents, desired: &Contents) -> Vec<Change> {
     let none = Elements::new();
-    desired
-        .iter()
-        .map(|(set, desired)| Change {
-            set: set.clone(),
-            delta: keyed::diff(actual.get(set).unwrap_or(&none), desired).into(),
-        })
-        .filter(|change| !change.delta.is_empty())
-        .collect()
+    let changes = desired.iter().filter_map(|(set, desired)| {
+        Change::between(set, actual.get(set).unwrap_or(&none), desired)
+    });
+    changes.collect()
 }
 
 /// Makes the new contents of the old ones.

@@ -20,7 +20,7 @@ use tweed_netlink::nf::{Attributes, Transaction};
 use crate::baseline::Baseline;
 use crate::codec;
 use crate::connection::Connection;
-use crate::element::{self, Change, Contents};
+use crate::element::{self, Change, Contents, Elements};
 use crate::error::Error;
 use crate::observe::{Observation, observe};
 use crate::provider::Provider;
@@ -136,31 +136,30 @@ impl Keeper {
         force_observe: bool,
     ) -> Result<Outcome, Error> {
         let left = self.contents.take();
+        let asked = left.map(|left| element::diff(&left, &desired));
         self.is_gone = false;
-        let due = self.is_touched(nft)? || force_observe;
-        let asked = left.as_ref().map(|left| element::diff(left, &desired));
-        // With thousands of Nodes a third copy of all elements would count: what was left goes
-        // before the kernel's are read.
-        let left = left.filter(|_| !due);
+        let looks = self.is_touched(nft)? || force_observe || asked.is_none();
         let Some(digest) = self.known_digest(skeleton) else {
-            let mut outcome = drift(None, asked, &desired);
+            let mut outcome = drift(None, asked.as_deref(), &desired);
             outcome.changed += 1;
-            return self.replace(nft, skeleton, &desired, provider, outcome);
+            return self.replace(nft, skeleton, desired, provider, outcome);
         };
-        let (actual, whole) = match left {
-            Some(left) => (Some(left), true),
-            None => match self.observe(nft, skeleton)? {
-                Some(seen) => (Some(seen.contents), seen.digest == digest),
-                None => (None, false),
-            },
+        let seen = if looks {
+            self.observe(nft, skeleton, &desired)?
+        } else {
+            None
         };
-        let mut outcome = drift(actual.as_ref(), asked, &desired);
-        let Some(actual) = actual.filter(|_| whole) else {
+        let (needed, is_whole) = match &seen {
+            Some(seen) => (Some(&*seen.needed), seen.digest == digest),
+            None if looks => (None, false),
+            None => (asked.as_deref(), true),
+        };
+        let mut outcome = drift(needed, asked.as_deref(), &desired);
+        let Some(needed) = needed.filter(|_| is_whole) else {
             outcome.repaired += 1;
-            return self.replace(nft, skeleton, &desired, provider, outcome);
+            return self.replace(nft, skeleton, desired, provider, outcome);
         };
-        let changes = element::diff(&actual, &desired);
-        match self.write(nft, &skeleton.sets, &changes, &[]) {
+        match self.write(nft, &skeleton.sets, needed, &[]) {
             Ok(messages) => {
                 self.contents = Some(desired);
                 outcome.messages = messages;
@@ -169,7 +168,7 @@ impl Keeper {
             // The elements do not fit into one datagram, and there is no right to make
             // room for them.
             Err(Error::Netlink(error)) if error.errno() == Some(Errno::EMSGSIZE) => {
-                self.replace(nft, skeleton, &desired, provider, outcome)
+                self.replace(nft, skeleton, desired, provider, outcome)
             }
             Err(error) => Err(error),
         }
@@ -237,15 +236,16 @@ impl Keeper {
         Ok(transaction.len())
     }
 
-    /// Looks at the table. What was notified before is seen by it, except in the sets that
-    /// are provided.
+    /// Looks at the table, and compares it with what is desired. What was notified before is
+    /// seen by it, except in the sets that are provided.
     fn observe(
         &mut self,
         nft: &mut Connection,
         skeleton: &Skeleton,
+        desired: &Contents,
     ) -> Result<Option<Observation>, Error> {
         self.look_at(nft)?;
-        Ok(observe(&mut nft.socket, skeleton)?)
+        Ok(observe(&mut nft.socket, skeleton, desired)?)
     }
 
     /// The table is looked at from now on, but for the sets that are provided.
@@ -261,20 +261,17 @@ impl Keeper {
     }
 }
 
-/// Counts the elements to write. `asked` is how what is desired differs from what the last call
-/// left, if that is known; `actual` is what is there, none if there is no table.
-fn drift(actual: Option<&Contents>, asked: Option<Vec<Change>>, desired: &Contents) -> Outcome {
-    let Some(actual) = actual else {
-        let asked = asked.unwrap_or_else(|| element::diff(&Contents::new(), desired));
-        return Outcome {
-            changed: element::count(&asked),
-            ..Outcome::default()
-        };
+/// Counts the elements to write. `needed` is how what is desired differs from what is there, none
+/// if there is no table; `asked`, if it is known, how it differs from what the last call left.
+fn drift(needed: Option<&[Change]>, asked: Option<&[Change]>, desired: &Contents) -> Outcome {
+    let repaired = match (needed, asked) {
+        (Some(needed), Some(asked)) => element::count_beyond(needed, asked),
+        _ => 0,
     };
-    let needed = element::diff(actual, desired);
-    let repaired = asked.map_or(0, |asked| element::count_beyond(&needed, &asked));
+    let all = || desired.values().map(Elements::len).sum();
+    let written = needed.or(asked).map_or_else(all, element::count);
     Outcome {
-        changed: element::count(&needed) - repaired,
+        changed: written - repaired,
         repaired,
         messages: 0,
     }

@@ -20,7 +20,7 @@ use tweed_netlink::nf::object::{
 use tweed_netlink::nf::{Message, Socket};
 
 use crate::codec::{self, Decoded};
-use crate::element::{Contents, Data, Elements, Key};
+use crate::element::{Change, Contents, Data, Elements, Key};
 use crate::table::{KeptBy, Set, Skeleton};
 
 /// Name, flags, use count, comment, owner.
@@ -42,14 +42,16 @@ pub(super) struct Observation {
     pub(super) sets: BTreeMap<String, String>,
     /// Whether a set has elements that tweed never writes.
     pub(super) has_foreign: bool,
-    /// What the sets and maps hold of which the reconciler has a copy.
-    pub(super) contents: Contents,
+    /// What makes the sets and maps of the keeper hold what is desired.
+    pub(super) needed: Vec<Change>,
 }
 
-/// Looks at the table of this skeleton. None if there is no table.
+/// Looks at the table of this skeleton, and compares what its sets and maps hold with what is
+/// desired. None if there is no table.
 pub(super) fn observe(
     socket: &mut Socket,
     skeleton: &Skeleton,
+    desired: &Contents,
 ) -> Result<Option<Observation>, Error> {
     let key = skeleton.table;
     let Some(table) = key.get(socket)? else {
@@ -58,26 +60,40 @@ pub(super) fn observe(
     let chains = skeleton.chains.iter().map(|chain| &*chain.name);
     let (mut digest, sets) = objects(socket, key, &table, chains)?;
     let sets = digests(&sets);
-    let mut contents = Contents::new();
+    let mut needed = Vec::new();
     let mut has_foreign = false;
-    for set in skeleton
-        .sets
-        .iter()
-        .filter(|set| set.kept_by == KeptBy::Keeper)
-    {
+    // One set after the other: with thousands of Nodes all elements at once take mebibytes.
+    for set in kept(skeleton) {
         let decoded = decoded(socket, key, set)?;
         if !decoded.foreign.is_empty() {
             digest.field(0, &decoded.foreign);
             has_foreign = true;
         }
-        contents.insert(set.name.clone(), decoded.elements);
+        if let Some(desired) = desired.get(&set.name) {
+            needed.extend(Change::between(&set.name, &decoded.elements, desired));
+        }
     }
     Ok(Some(Observation {
         digest: digest.finish(),
         sets,
         has_foreign,
-        contents,
+        needed,
     }))
+}
+
+/// What the sets and maps of the keeper hold.
+pub(super) fn contents(socket: &mut Socket, skeleton: &Skeleton) -> Result<Contents, Error> {
+    let read = |set: &Set| {
+        let decoded = decoded(socket, skeleton.table, set)?;
+        Ok((set.name.clone(), decoded.elements))
+    };
+    kept(skeleton).map(read).collect()
+}
+
+/// The sets of which the keeper has a copy.
+fn kept(skeleton: &Skeleton) -> impl Iterator<Item = &Set> {
+    let sets = skeleton.sets.iter();
+    sets.filter(|set| set.kept_by == KeptBy::Keeper)
 }
 
 /// The digest of the table as [`observe`] takes it with a skeleton that has these chains, if

@@ -97,9 +97,8 @@ impl Keeper {
             Some(contents) => contents,
             // It is not known after a transaction of which nobody knows what became.
             None => {
-                let seen = self.observe(nft, skeleton)?;
-                seen.ok_or(Error::Interrupted(self.table.to_string(), 1))?
-                    .contents
+                self.look_at(nft)?;
+                observe::contents(&mut nft.socket, skeleton)?
             }
         };
         desired.extend(entry);
@@ -107,7 +106,7 @@ impl Keeper {
             repaired: 1,
             ..Outcome::default()
         };
-        self.replace_all(nft, skeleton, &desired, Some(provider), outcome)
+        self.replace_all(nft, skeleton, desired, Some(provider), outcome)
     }
 
     /// Writes changes of sets of which it is known what they hold, and empties those sets

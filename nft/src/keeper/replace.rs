@@ -8,7 +8,7 @@ use tweed_netlink::nf::object::generation;
 use super::{Keeper, Known, Outcome};
 use crate::baseline::{Baseline, KnownChain, KnownSet};
 use crate::connection::Connection;
-use crate::element::{self, Contents};
+use crate::element::Contents;
 use crate::error::Error;
 use crate::observe::Observation;
 use crate::provider::Provider;
@@ -35,19 +35,22 @@ impl Keeper {
         &mut self,
         nft: &mut Connection,
         skeleton: &Skeleton,
-        desired: &Contents,
+        desired: Contents,
         provider: Option<&dyn Provider>,
         outcome: Outcome,
     ) -> Result<Outcome, Error> {
-        let mut around = self.replace_around(nft, skeleton, desired, provider, outcome);
+        let mut around = self.replace_around(nft, skeleton, &desired, provider, outcome);
         // What others change, in whatever table, is no reason to lose what sets remember.
         for _ in 1..TRUST_TRIES {
             if matches!(around, Ok(Around::Disturbed)) {
-                around = self.replace_around(nft, skeleton, desired, provider, outcome);
+                around = self.replace_around(nft, skeleton, &desired, provider, outcome);
             }
         }
         match around {
-            Ok(Around::Replaced(outcome)) => Ok(outcome),
+            Ok(Around::Replaced(outcome)) => {
+                self.contents = Some(desired);
+                Ok(outcome)
+            }
             Ok(Around::Impossible | Around::Disturbed) => {
                 self.replace_all(nft, skeleton, desired, provider, outcome)
             }
@@ -71,15 +74,14 @@ impl Keeper {
         &mut self,
         nft: &mut Connection,
         skeleton: &Skeleton,
-        desired: &Contents,
+        desired: Contents,
     ) -> Result<Outcome, Error> {
         let Some(digest) = self.known_digest(skeleton) else {
             return Ok(Outcome::default());
         };
-        let is_whole = |seen: Observation| {
-            seen.digest == digest && element::diff(&seen.contents, desired).is_empty()
-        };
-        if self.observe(nft, skeleton)?.is_none_or(is_whole) {
+        let is_whole = |seen: Observation| seen.digest == digest && seen.needed.is_empty();
+        let seen = self.observe(nft, skeleton, &desired)?;
+        if seen.is_none_or(is_whole) {
             return Ok(Outcome::default());
         }
         let outcome = Outcome {
@@ -87,8 +89,11 @@ impl Keeper {
             ..Outcome::default()
         };
         Ok(
-            match self.replace_around(nft, skeleton, desired, None, outcome)? {
-                Around::Replaced(outcome) => outcome,
+            match self.replace_around(nft, skeleton, &desired, None, outcome)? {
+                Around::Replaced(outcome) => {
+                    self.contents = Some(desired);
+                    outcome
+                }
                 Around::Impossible | Around::Disturbed => Outcome::default(),
             },
         )
@@ -124,7 +129,7 @@ impl Keeper {
         let provided = self.provided;
         let script = skeleton.script_around(&present, desired, provider);
         self.load(nft, &script)?;
-        let seen = self.observe(nft, skeleton)?;
+        let seen = self.observe(nft, skeleton, desired)?;
         let alone = generation(&mut nft.socket)? == before.map(|id| id.wrapping_add(1));
         let is_whole = |seen: &Observation| match &known {
             Some(digest) => seen.digest == *digest,
@@ -141,9 +146,7 @@ impl Keeper {
         if alone {
             self.provided = provided;
         }
-        let changes = element::diff(&seen.contents, desired);
-        self.contents = Some(seen.contents);
-        outcome.messages = 1 + self.write_known(nft, &skeleton.sets, &changes, &[])?;
+        outcome.messages = 1 + self.write(nft, &skeleton.sets, &seen.needed, &[])?;
         Ok(Around::Replaced(outcome))
     }
 
@@ -156,16 +159,17 @@ impl Keeper {
         &mut self,
         nft: &mut Connection,
         skeleton: &Skeleton,
-        desired: &Contents,
+        desired: Contents,
         provider: Option<&dyn Provider>,
         mut outcome: Outcome,
     ) -> Result<Outcome, Error> {
         let known = self.known_digest(skeleton);
         for messages in 1..=TRUST_TRIES {
             let scripts = match self.table.get(&mut nft.socket)? {
-                Some(_) => vec![skeleton.script(desired, provider)],
-                None => skeleton.scripts_from_nothing(desired, provider).into(),
+                Some(_) => vec![skeleton.script(&desired, provider)],
+                None => skeleton.scripts_from_nothing(&desired, provider).into(),
             };
+            let own = u32::try_from(scripts.len()).unwrap_or(u32::MAX);
             let before = generation(&mut nft.socket)?;
             for (made, script) in scripts.iter().enumerate() {
                 if let Err(error) = self.load(nft, script) {
@@ -176,20 +180,18 @@ impl Keeper {
                     return Err(error);
                 }
             }
-            let seen = self.observe(nft, skeleton)?;
+            drop(scripts);
+            let seen = self.observe(nft, skeleton, &desired)?;
             let after = generation(&mut nft.socket)?;
-            let own = u32::try_from(scripts.len()).unwrap_or(u32::MAX);
             let alone = after == before.map(|id| id.wrapping_add(own));
-            let is_known = |seen: &Observation| {
-                known.as_ref() == Some(&seen.digest)
-                    && element::diff(&seen.contents, desired).is_empty()
-            };
+            let is_known =
+                |seen: &Observation| known.as_ref() == Some(&seen.digest) && seen.needed.is_empty();
             let is_whole = |seen: &Observation| alone || is_known(seen);
             let Some(seen) = seen.filter(is_whole) else {
                 continue;
             };
             self.learn(skeleton, &seen)?;
-            self.contents = Some(seen.contents);
+            self.contents = seen.needed.is_empty().then_some(desired);
             if alone && provider.is_some() {
                 self.provided = Known::Now;
             }

@@ -322,7 +322,7 @@ impl Table for PolicyTable {
         if self.generation.is_none() {
             return Ok(Outcome::default());
         }
-        self.keeper.restore(nft, &skeleton(self.log), &entry)
+        self.keeper.restore(nft, &skeleton(self.log), entry)
     }
 
     fn keeper(&mut self) -> &mut Keeper {

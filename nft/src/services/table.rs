@@ -222,7 +222,7 @@ impl Table for ServicesTable {
             return Ok(Outcome::default());
         }
         let skeleton = skeleton(&self.used_timeouts(nft)?, self.log);
-        self.keeper.restore(nft, &skeleton, &leads::contents())
+        self.keeper.restore(nft, &skeleton, leads::contents())
     }
 
     fn keeper(&mut self) -> &mut Keeper {
