@@ -28,8 +28,8 @@ pub struct Prober {
     /// By the address of pods: no two nodes have the same. Each is an allocation of its own, as
     /// the nodes of a tree of thousands are half empty.
     paths: BTreeMap<IpAddr, Box<Path>>,
-    /// The nodes' own addresses.
-    underlays: BTreeSet<IpAddr>,
+    /// The nodes' own addresses, in ascending order.
+    underlays: Vec<IpAddr>,
     /// The ways that wait for their turn, by how urgent it is and when it comes.
     waiting: BTreeMap<Urgency, BTreeSet<(Instant, IpAddr)>>,
     /// The turns that are open, by when they end.
@@ -46,6 +46,7 @@ impl Prober {
         self.own = own;
         self.changed = true;
         self.underlays = peers.iter().map(|peer| peer.underlay).collect();
+        self.underlays.sort_unstable();
         let mut old = std::mem::take(&mut self.paths);
         let mut new = Vec::new();
         for peer in peers {
@@ -187,7 +188,7 @@ impl Prober {
         let mut heard = None;
         if let Some(path) = self.paths.get_mut(&from) {
             path.hear(now);
-        } else if self.underlays.contains(&from) {
+        } else if self.underlays.binary_search(&from).is_ok() {
             let path = self.paths.get(&asked.address);
             heard = path.and_then(|path| path.heard_ago(now));
         } else {
