@@ -102,7 +102,7 @@ pub fn one_route(actual: &[Route], desired: &Route) -> Vec<Change> {
         }
         [first, others @ ..] => {
             let replace = Change::ReplaceRoute {
-                old: first.clone(),
+                old: Box::new(first.clone()),
                 new: desired.clone(),
             };
             let others = others.iter().cloned().map(Change::RemoveRoute);

@@ -202,6 +202,10 @@ impl Mirror {
     /// Enters the routes of a dump that the kernel shows as tweed's. Says whether
     /// any differ that the overlay's plan is compared with.
     pub fn set_routes(&mut self, routes: Vec<Route>) -> bool {
+        // Most dumps show what is known: of thousands of routes that needs no second copy.
+        if self.disowned.is_empty() && self.has_just(&routes) {
+            return false;
+        }
         let before = (mem::take(&mut self.routes), mem::take(&mut self.disowned));
         for route in routes {
             let disowned = Route {
@@ -217,6 +221,16 @@ impl Mirror {
         let changed = keyed::diff(&before.0, &self.routes);
         let mut changed = changed.removed.values().chain(changed.added.values());
         changed.any(|routes| !self.all_lead_to_pods(routes)) || before.1 != self.disowned
+    }
+
+    /// Whether these are the routes that are known.
+    fn has_just(&self, routes: &[Route]) -> bool {
+        let is_known = |route: &Route| {
+            let same = self.routes.get(&route_key(route));
+            same.is_some_and(|same| same.contains(route))
+        };
+        let known: usize = self.routes.values().map(Vec::len).sum();
+        known == routes.len() && routes.iter().all(is_known)
     }
 
     /// Enters the routes of others beside those of tweed. Says whether anything differs.

@@ -49,9 +49,10 @@ use mirror::{Mirror, MirrorPart};
 use stale::Stale;
 
 /// Number of changes that are written before their own notifications are read:
-/// those of more would not fit into the monitor's socket buffer, and everything
-/// would have to be read again.
-const BATCH: usize = 1000;
+/// those of thousands would not fit into the monitor's socket buffer, and everything
+/// would have to be read again. More than a few hundred at a time save no time, and take
+/// memory.
+const BATCH: usize = 250;
 /// Maximum number of times that [`Kernel::observe`] reads: reading one part may
 /// show that another is stale.
 const MAX_READS: u32 = 3;

@@ -113,7 +113,7 @@ mod tests {
             Change::AddRoute(route.clone()),
             Change::RemoveRoute(route.clone()),
             Change::ReplaceRoute {
-                old: route.clone(),
+                old: Box::new(route.clone()),
                 new: route,
             },
         ];

@@ -132,7 +132,7 @@ mod tests {
             (Change::AddRoute(route(Some("10.244.2.0"))), "old"),
             (
                 Change::ReplaceRoute {
-                    old: route(None),
+                    old: Box::new(route(None)),
                     new: route(Some("192.0.2.2")),
                 },
                 "old",
