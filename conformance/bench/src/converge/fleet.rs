@@ -73,9 +73,15 @@ impl FleetNode {
         let Self { name, number, .. } = self;
         let cidr = format!("{}/24", self.pods);
         let created = time(u32::from(*number));
+        // Two are its own, as the host name and the number of the machine are; the others, as a
+        // zone and an instance type, have few values each.
         let label = |label| {
             let key = format!("topology.fleet.example.com/label-{label:02}");
-            (key, format!("value-{label}-of-{name}"))
+            let value = match label {
+                0 | 1 => name.clone(),
+                _ => (u32::from(*number) % (label + 1)).to_string(),
+            };
+            (key, format!("value-{label}-of-{value}"))
         };
         let labels: Value = (0..15).map(label).collect();
         let [a, b, c, d] = self.address.octets();
