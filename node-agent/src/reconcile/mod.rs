@@ -398,7 +398,7 @@ impl Reconcilers {
             let own_uid = stores.nodes.own().map(|own| own.uid.clone());
             drop(stores);
             self.board.own_node(&own_uid.unwrap_or_default());
-            self.metrics.set_nodes(self.planner.nodes());
+            self.metrics.nodes.set(self.planner.nodes() as u64);
             let asked = mem::replace(&mut targets, self.planner.path_targets());
             if targets == asked {
                 break;

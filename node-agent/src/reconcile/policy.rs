@@ -179,7 +179,9 @@ impl PolicyReconciler {
     /// Plans, and says what has to be watched from now on.
     fn plan_at(&mut self, index: &mut PolicyIndex, now: Instant) -> Step<Delta> {
         let step = index.planner.plan();
-        self.metrics.set_policies_queued(index.planner.queued());
+        self.metrics
+            .policies_queued
+            .set(index.planner.queued() as u64);
         let wants = index.planner.wants();
         self.wants.send_if_modified(|now| {
             let changed = *now != wants;
@@ -277,7 +279,7 @@ impl Component for PolicyReconciler {
             let policed = desired.verdicts.policed.get(direction).len();
             self.metrics.set_policed(word(direction), policed);
         }
-        self.metrics.set_policy_elements(desired.elements());
+        self.metrics.policy_elements.set(desired.elements() as u64);
         for (kind, count) in index.policies() {
             self.metrics.set_policies(kind, count);
         }

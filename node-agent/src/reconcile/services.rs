@@ -138,7 +138,9 @@ impl ServiceReconciler {
             }
         }
         let step = index.planner.plan();
-        self.metrics.set_services_queued(index.planner.queued());
+        self.metrics
+            .services_queued
+            .set(index.planner.queued() as u64);
         let desired = index.planner.desired();
         // If a write fails, the next plan may have no more of a frontend that this one has.
         let past = PastFrontends::of_last_run(&self.earlier, desired);
@@ -317,7 +319,7 @@ impl Component for ServiceReconciler {
     }
 
     fn report(&self, index: &ServiceIndex, _: Instant) -> Outcome {
-        self.metrics.set_services(index.planner.services());
+        self.metrics.services.set(index.planner.services() as u64);
         let effect = match self.progress {
             Progress::InForce => Effect::Warning,
             Progress::Unknown | Progress::Behind => self.unknown,

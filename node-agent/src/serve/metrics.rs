@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime};
 use ipnetwork::IpNetwork;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info};
-use prometheus_client::{encoding::EncodeLabelSet, registry::Registry};
+use prometheus_client::registry::Registry;
 use tweed_component::message;
 use tweed_watch::LastContact;
 
@@ -21,43 +21,9 @@ use super::services::sync::ServiceSync;
 use super::status::Status;
 use super::watch_silence::{Listening, WatchSilence};
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Kind {
-    kind: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Direction {
-    direction: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct State {
-    state: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Why {
-    why: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Reason {
-    cause: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Range {
-    family: &'static str,
-    range: String,
-    state: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct LoggedDrop {
-    policy: String,
-    reason: &'static str,
-}
+/// The labels of a series: the name and the value of each.
+type Labels<const N: usize> = [(&'static str, String); N];
+type Count = Gauge<u64, AtomicU64>;
 
 /// How many addresses of a range are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,10 +77,10 @@ macro_rules! metrics {
 // Name after the prefix `tweed_`, type, initial value, help.
 metrics! {
     ready: Gauge = Gauge::default(), "1 when /readyz says ready, else 0";
-    nodes: Gauge = Gauge::default(), "Nodes known";
-    objects: Family<Kind, Gauge> = Family::default(),
+    nodes: Count = Count::default(), "Nodes known";
+    objects: Family<Labels<1>, Count> = Family::default(),
         "Kernel objects in their desired state, by kind";
-    drift_repaired: Family<Kind, Counter> = Family::default(),
+    drift_repaired: Family<Labels<1>, Counter> = Family::default(),
         "Kernel objects restored after something else changed them, by kind";
     // 100 µs to 6.5 s: from a run without work to a first one with 5,000 nodes.
     reconcile_duration_seconds: Histogram = Histogram::new(exponential_buckets(0.0001, 2.0, 17)),
@@ -125,34 +91,34 @@ metrics! {
         "rtnetlink messages sent to change something";
     watch_restarts: Counter = Counter::default(),
         "Number of times that a source of objects could not be read and started again";
-    relists: Family<Kind, Counter> = Family::default(),
+    relists: Family<Labels<1>, Counter> = Family::default(),
         "Complete lists of a kind of objects after the first, by kind";
     watch_silence_seconds: WatchSilence = WatchSilence::default(),
         "Time since the source of a kind of objects was last heard of, bookmarks included";
-    addresses: Family<Range, Gauge<f64, AtomicU64>> = Family::default(),
+    addresses: Family<Labels<3>, Gauge<f64, AtomicU64>> = Family::default(),
         "Pod addresses of this node, by range and by state: used or free";
-    policies: Family<Kind, Gauge> = Family::default(), "Policies known, by kind";
-    policies_queued: Gauge = Gauge::default(), "Policies that wait for their turn";
-    policed_pods: Family<Direction, Gauge> = Family::default(),
+    policies: Family<Labels<1>, Count> = Family::default(), "Policies known, by kind";
+    policies_queued: Count = Count::default(), "Policies that wait for their turn";
+    policed_pods: Family<Labels<1>, Count> = Family::default(),
         "Addresses of local pods that are subject to a policy, by direction";
-    policy_elements: Gauge = Gauge::default(),
+    policy_elements: Count = Count::default(),
         "Elements of the sets and maps of policy in the kernel";
-    policy_drops_logged: Family<LoggedDrop, Counter> = Family::default(),
+    policy_drops_logged: Family<Labels<2>, Counter> = Family::default(),
         "Dropped packets that were logged with --policy-log on, by the policy that decided";
-    services: Gauge = Gauge::default(), "Services that are served, with --services on";
-    services_queued: Gauge = Gauge::default(), "Services that have changed and wait for their turn";
-    peers: Family<State, Gauge> = Family::default(),
+    services: Count = Count::default(), "Services that are served, with --services on";
+    services_queued: Count = Count::default(), "Services that have changed and wait for their turn";
+    peers: Family<Labels<1>, Count> = Family::default(),
         "Other nodes, by what their answers to probes say";
     // 50 µs to 0.8 s: from the same rack to what counts as lost.
     peer_round_trip_seconds: Histogram = Histogram::new(exponential_buckets(0.00005, 2.0, 15)),
         "How long answers of other nodes to small probes took, over the way of pods' packets";
-    fast_path_active: Family<Why, Gauge> = Family::default(),
+    fast_path_active: Family<Labels<1>, Gauge> = Family::default(),
         "1 while established flows between pods skip the host's stack; else 0, by reason";
-    fast_path_hooks: Gauge = Gauge::default(),
+    fast_path_hooks: Count = Count::default(),
         "Number of places at which a program of the fast path is attached";
-    fast_path_invalidations: Family<Reason, Counter> = Family::default(),
+    fast_path_invalidations: Family<Labels<1>, Counter> = Family::default(),
         "How often all flows had to pass the kernel's path again, by cause";
-    problems: Family<Kind, Gauge> = Family::default(), "What /readyz lists, by kind";
+    problems: Family<Labels<1>, Gauge> = Family::default(), "What /readyz lists, by kind";
     conflist_writes: Counter = Counter::default(),
         "Number of times that the CNI config was written";
     stale_flows_deleted: Counter = Counter::default(),
@@ -162,26 +128,18 @@ metrics! {
 }
 
 impl Metrics {
-    /// The number of Nodes known.
-    pub fn set_nodes(&self, count: usize) {
-        self.nodes.set(gauge(count));
-    }
-
     /// The number of objects of `kind` in their desired state.
     pub fn set_objects(&self, kind: &str, count: usize) {
-        self.objects.get_or_create(&label(kind)).set(gauge(count));
+        self.objects
+            .get_or_create(&label("kind", kind))
+            .set(count as u64);
     }
 
     /// Counts `count` restored objects of `kind`, of which these names are known.
     pub fn drift_repaired(&self, kind: &'static str, names: &BTreeMap<String, u64>, count: u64) {
-        let repaired = self.drift_repaired.get_or_create(&label(kind));
+        let repaired = self.drift_repaired.get_or_create(&label("kind", kind));
         repaired.inc_by(count);
         self.details.put_back(kind, names, count);
-    }
-
-    /// The number of Services that are served.
-    pub fn set_services(&self, count: usize) {
-        self.services.set(gauge(count));
     }
 
     /// Measures a run of the reconciler: from now until the timer is dropped.
@@ -195,7 +153,7 @@ impl Metrics {
 
     /// Counts a complete list of `kind` that is not the first.
     pub fn listed_again(&self, kind: &str) {
-        self.relists.get_or_create(&label(kind)).inc();
+        self.relists.get_or_create(&label("kind", kind)).inc();
     }
 
     /// Shows for how long a source of objects of `kind` has said nothing,
@@ -204,61 +162,47 @@ impl Metrics {
         self.watch_silence_seconds.add(kind, last_contact)
     }
 
-    /// The number of Services that wait for their turn.
-    pub fn set_services_queued(&self, count: usize) {
-        self.services_queued.set(gauge(count));
-    }
-
-    /// The number of policies that wait for their turn.
-    pub fn set_policies_queued(&self, count: usize) {
-        self.policies_queued.set(gauge(count));
-    }
-
     /// The number of policies of `kind` known.
     pub fn set_policies(&self, kind: &str, count: usize) {
-        self.policies.get_or_create(&label(kind)).set(gauge(count));
+        self.policies
+            .get_or_create(&label("kind", kind))
+            .set(count as u64);
     }
 
     /// The number of local addresses that are policed in this direction.
     pub fn set_policed(&self, direction: &'static str, count: usize) {
-        let pods = self.policed_pods.get_or_create(&Direction { direction });
-        pods.set(gauge(count));
-    }
-
-    /// The number of elements of policy in the kernel.
-    pub fn set_policy_elements(&self, count: usize) {
-        self.policy_elements.set(gauge(count));
+        let direction = label("direction", direction);
+        self.policed_pods
+            .get_or_create(&direction)
+            .set(count as u64);
     }
 
     /// Counts a dropped packet that was logged. The caller bounds the number of policies.
     pub fn policy_drop_logged(&self, policy: &str, reason: &'static str) {
-        let policy = policy.to_owned();
-        let labels = LoggedDrop { policy, reason };
+        let labels = [("policy", policy.to_owned()), ("reason", reason.to_owned())];
         self.policy_drops_logged.get_or_create(&labels).inc();
     }
 
     /// The number of other nodes in each state.
     pub fn set_peers(&self, counts: impl IntoIterator<Item = (&'static str, usize)>) {
         for (state, count) in counts {
-            let peers = self.peers.get_or_create(&State { state });
-            peers.set(gauge(count));
+            let state = label("state", state);
+            self.peers.get_or_create(&state).set(count as u64);
         }
     }
 
     /// Why the fast path is off, in a word, or none if it is on; with how many programs.
     pub fn set_fast_path(&self, why: &'static str, hooks: usize) {
         self.fast_path_active.clear();
-        let active = self.fast_path_active.get_or_create(&Why { why });
+        let active = self.fast_path_active.get_or_create(&label("why", why));
         active.set(i64::from(why.is_empty()));
-        self.fast_path_hooks.set(gauge(hooks));
+        self.fast_path_hooks.set(hooks as u64);
     }
 
     /// Counts that all flows have to pass the kernel's path again.
     pub fn flows_invalidated(&self, cause: &'static str) {
-        let count = self
-            .fast_path_invalidations
-            .get_or_create(&Reason { cause });
-        count.inc();
+        let cause = label("cause", cause);
+        self.fast_path_invalidations.get_or_create(&cause).inc();
     }
 
     /// Replaces the use of all ranges; ranges not given are no longer shown.
@@ -273,12 +217,13 @@ impl Metrics {
         });
         self.details.set_ranges(ranges_in_use.collect());
         for RangeUse { range, used, free } in ranges {
+            let family = if range.is_ipv4() { "ipv4" } else { "ipv6" };
             for (state, count) in [("used", used), ("free", free)] {
-                let labels = Range {
-                    family: if range.is_ipv4() { "ipv4" } else { "ipv6" },
-                    range: range.to_string(),
-                    state,
-                };
+                let labels = [
+                    ("family", family.to_owned()),
+                    ("range", range.to_string()),
+                    ("state", state.to_owned()),
+                ];
                 // Exact up to 2^53: no node has more pods.
                 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
                 self.addresses.get_or_create(&labels).set(*count as f64);
@@ -291,7 +236,7 @@ impl Metrics {
         self.ready.set(i64::from(status.ready()));
         self.problems.clear();
         for problem in &status.problems {
-            let kind = label(problem.kind.word());
+            let kind = label("kind", problem.kind.word());
             self.problems.get_or_create(&kind).inc();
         }
     }
@@ -311,11 +256,6 @@ impl Drop for ReconcileTimer {
     }
 }
 
-fn label(kind: &str) -> Kind {
-    let kind = kind.to_owned();
-    Kind { kind }
-}
-
-fn gauge(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
+fn label(name: &'static str, value: &str) -> Labels<1> {
+    [(name, value.to_owned())]
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use tweed_watch::LastContact;
 
@@ -19,11 +19,6 @@ struct Sources {
     /// The number that the last source got.
     last: u64,
     by_number: BTreeMap<u64, (&'static str, LastContact)>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct Kind {
-    kind: &'static str,
 }
 
 /// A source is shown until this is dropped.
@@ -57,15 +52,16 @@ impl Drop for Listening {
 
 impl EncodeMetric for WatchSilence {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let mut silent: BTreeMap<Kind, f64> = BTreeMap::new();
+        let mut silent: BTreeMap<&str, f64> = BTreeMap::new();
         let sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (kind, last_contact) in sources.by_number.values() {
-            let longest = silent.entry(Kind { kind }).or_default();
+            let longest = silent.entry(kind).or_default();
             *longest = longest.max(last_contact.age().as_secs_f64());
         }
         drop(sources);
         for (kind, seconds) in &silent {
-            encoder.encode_family(kind)?.encode_gauge(seconds)?;
+            let kind = [("kind", *kind)];
+            encoder.encode_family(&kind)?.encode_gauge(seconds)?;
         }
         Ok(())
     }

@@ -226,7 +226,7 @@ fn idle_connections_of_one_source_keep_nobody_else_from_an_answer() {
 fn metrics_show_what_was_counted() {
     with_server(|server| async move {
         let metrics = &server.metrics;
-        metrics.set_nodes(3);
+        metrics.nodes.set(3);
         metrics.set_objects("route", 7);
         metrics.drift_repaired("fdb", &[].into(), 2);
         metrics.watch_restarts.inc();

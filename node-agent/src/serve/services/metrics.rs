@@ -6,7 +6,6 @@
 
 use std::sync::atomic::AtomicU64;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets, linear_buckets};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 use prometheus_client::registry::Registry;
@@ -14,17 +13,8 @@ use prometheus_client::registry::Registry;
 /// Time in seconds since 1970, or a duration.
 pub(super) type Seconds = Gauge<f64, AtomicU64>;
 
-/// A traffic policy.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct TrafficPolicy {
-    pub(super) traffic_policy: &'static str,
-}
-
-/// The status of an answer.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Code {
-    pub(super) code: u16,
-}
+/// The label of a series: its name and value.
+type Label<T> = [(&'static str, T); 1];
 
 macro_rules! metrics {
     ($($name:ident: $type:ty = $new:expr, $help:literal;)+) => {
@@ -76,7 +66,7 @@ metrics! {
     sync_proxy_rules_service_changes_pending: Gauge = Gauge::default(),
         "Changes of Services that are not planned yet";
     // A gauge all the same: kube-proxy's name.
-    sync_proxy_rules_no_local_endpoints_total: Family<TrafficPolicy, Gauge> = Family::default(),
+    sync_proxy_rules_no_local_endpoints_total: Family<Label<&'static str>, Gauge> = Family::default(),
         "Service ports with a Local traffic policy and endpoints on other nodes only";
     sync_proxy_rules_nftables_sync_failures: Counter = Counter::default(),
         "Writes of Services to the kernel that failed";
@@ -84,9 +74,9 @@ metrics! {
         "How long it took to look for stale flows in conntrack";
     conntrack_reconciler_deleted_entries: Counter = Counter::default(),
         "Stale flows deleted from conntrack";
-    proxy_healthz: Family<Code, Counter> = Family::default(),
+    proxy_healthz: Family<Label<u16>, Counter> = Family::default(),
         "Answers of /healthz on --services-health-addr, by status";
-    proxy_livez: Family<Code, Counter> = Family::default(),
+    proxy_livez: Family<Label<u16>, Counter> = Family::default(),
         "Answers of /livez on --services-health-addr, by status";
 }
 

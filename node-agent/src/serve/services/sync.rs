@@ -17,7 +17,7 @@ use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{Event, Object, ObjectKey};
 use tweed_planner::services::WithoutLocal;
 
-use super::metrics::{Code, KubeProxyMetrics, TrafficPolicy};
+use super::metrics::KubeProxyMetrics;
 
 /// Time for which a change may be unwritten until the node counts as unhealthy:
 /// kube-proxy's, twice its interval between two full runs.
@@ -312,7 +312,7 @@ impl ServiceSync {
             ("external", without_local.external),
         ] {
             let gauge = &metrics.sync_proxy_rules_no_local_endpoints_total;
-            let gauge = gauge.get_or_create(&TrafficPolicy { traffic_policy });
+            let gauge = gauge.get_or_create(&[("traffic_policy", traffic_policy)]);
             gauge.set(i64::from(count));
         }
         let mut inner = self.inner();
@@ -359,14 +359,13 @@ impl ServiceSync {
     }
 
     pub(super) fn healthz_answered(&self, code: u16) {
-        self.metrics
-            .proxy_healthz
-            .get_or_create(&Code { code })
-            .inc();
+        let answers = &self.metrics.proxy_healthz;
+        answers.get_or_create(&[("code", code)]).inc();
     }
 
     pub(super) fn livez_answered(&self, code: u16) {
-        self.metrics.proxy_livez.get_or_create(&Code { code }).inc();
+        let answers = &self.metrics.proxy_livez;
+        answers.get_or_create(&[("code", code)]).inc();
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
