@@ -15,7 +15,7 @@ use super::{Sources, follow::follow};
 use crate::index::services::Collection;
 use crate::index::{Input, ServiceIndex};
 use crate::serve::metrics::Metrics;
-use crate::serve::services::sync::{CountedEvent, CountedObject};
+use crate::serve::services::sync::CountedObject;
 use crate::{state::State, tasks::Tasks};
 
 /// Has `tasks` run a source of each kind until `stop` is cancelled, and tell the index where
@@ -75,9 +75,13 @@ fn spawn_one<K: Kind + CountedObject + Input<Collection>>(
     let (state, metrics, stop) = (Arc::clone(state), metrics.clone(), stop.clone());
     let sync = Arc::clone(&metrics.service_sync);
     let apply = move |index: &mut ServiceIndex, event| {
-        let heard = CountedEvent::of(&event);
+        let heard = sync.hear(&event);
         let changed = index.apply(&collection, event);
-        sync.count_event::<K>(heard, changed, Instant::now());
+        if let Some(triggered) = heard
+            && changed
+        {
+            sync.changed::<K>(triggered, Instant::now());
+        }
         changed
     };
     tasks.spawn(name, follow(source, state, metrics, stop, apply));

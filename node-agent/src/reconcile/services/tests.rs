@@ -18,7 +18,6 @@ use super::*;
 use crate::config;
 use crate::index::Input;
 use crate::reconcile::flow_epoch::Epoch;
-use crate::serve::services::sync::CountedEvent;
 use crate::state::State;
 
 fn reconciler() -> ServiceReconciler {
@@ -237,9 +236,8 @@ fn services_that_wait_for_their_turn_call_for_another_plan() {
         (node.index).apply(&Collection::Services, Event::Apply(service));
         (node.index).apply(&Collection::EndpointSlices, Event::Apply(slice));
     }
-    let heard = CountedEvent::of(&Event::Apply(Service::default()));
     let sync = &node.services.metrics.service_sync;
-    sync.count_event::<Service>(heard, true, Instant::now());
+    sync.changed::<Service>(Vec::new(), Instant::now());
     for (queued, has_turn) in [(2, true), (2, false), (1, true), (1, false), (0, true)] {
         assert!(node.index.take_changed());
         assert_eq!(matches!(node.plan(), Step::Delta(_)), has_turn);

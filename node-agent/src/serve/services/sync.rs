@@ -75,22 +75,6 @@ pub enum Counted {
     Neither,
 }
 
-/// What an event says that is counted and measured: what it is about, and when that was
-/// changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CountedEvent {
-    /// A list.
-    ListBegins,
-    /// An object of a list.
-    Listed(Option<Trigger>),
-    /// The same list.
-    ListEnds,
-    /// An object that was changed or deleted.
-    Object(Option<Trigger>),
-    /// The source itself, such as that it cannot be read: nothing for the kernel.
-    Source,
-}
-
 /// A kind of objects that Services are made of.
 pub trait CountedObject: Object {
     /// The counters of its events.
@@ -114,20 +98,6 @@ impl CountedObject for EndpointSlice {
     fn triggered(&self) -> Option<Trigger> {
         let (namespace, name) = (self.namespace.clone(), self.service.clone());
         Some((self.triggered?, ObjectKey { namespace, name }))
-    }
-}
-
-impl CountedEvent {
-    /// What an event says.
-    pub fn of<T: CountedObject>(event: &Event<T>) -> Self {
-        match event {
-            Event::Init => Self::ListBegins,
-            Event::InitApply(object) => Self::Listed(object.triggered()),
-            Event::InitDone => Self::ListEnds,
-            Event::Apply(object) => Self::Object(object.triggered()),
-            Event::Delete(_) => Self::Object(None),
-            Event::Absent(_) | Event::Lost(_) | Event::Restored => Self::Source,
-        }
     }
 }
 
@@ -169,11 +139,14 @@ impl ServiceSync {
         self.started
     }
 
-    /// An event of objects of the kind `T` was applied, and has changed something or not.
-    pub fn count_event<T: CountedObject>(&self, heard: CountedEvent, changed: bool, now: Instant) {
-        let counters = self.counters(T::COUNTED);
-        if let Some((total, _)) = counters
-            && matches!(heard, CountedEvent::Listed(_) | CountedEvent::Object(_))
+    /// Counts an event before it is applied. Returns the changes that it tells of, unless it
+    /// says nothing for the kernel yet: the objects of a list count with its end.
+    pub fn hear<T: CountedObject>(&self, event: &Event<T>) -> Option<Vec<Trigger>> {
+        if let Some((total, _)) = self.counters(T::COUNTED)
+            && matches!(
+                event,
+                Event::InitApply(_) | Event::Apply(_) | Event::Delete(_)
+            )
         {
             total.inc();
         }
@@ -181,36 +154,39 @@ impl ServiceSync {
         let of_endpoints = T::COUNTED == Counted::Endpoints;
         // What took place before the agent's start is no measure of the agent.
         let is_measured = |(at, _): &Trigger| *at > self.started;
-        let triggered: Vec<Trigger> = match heard {
-            CountedEvent::Object(at) => at.into_iter().filter(is_measured).collect(),
-            CountedEvent::ListEnds if of_endpoints => mem::take(&mut inner.listed),
-            CountedEvent::ListBegins if of_endpoints => {
+        let triggered: Vec<Trigger> = match event {
+            Event::Apply(object) => object.triggered().into_iter().filter(is_measured).collect(),
+            Event::Delete(_) => Vec::new(),
+            Event::Init if of_endpoints => {
                 inner.listed.clear();
-                return;
+                return None;
             }
-            CountedEvent::Listed(at) => {
+            Event::InitApply(object) => {
                 let newest = inner.newest;
-                let at = at.filter(is_measured).filter(|(at, _)| Some(*at) > newest);
-                inner.listed.extend(at);
+                let is_new = |trigger: &Trigger| is_measured(trigger) && Some(trigger.0) > newest;
+                inner.listed.extend(object.triggered().filter(is_new));
                 inner.listed.truncate(MAX_TRIGGERS);
-                return;
+                return None;
             }
-            CountedEvent::ListEnds => Vec::new(),
-            CountedEvent::ListBegins | CountedEvent::Source => return,
+            Event::InitDone if of_endpoints => mem::take(&mut inner.listed),
+            Event::InitDone => Vec::new(),
+            Event::Init | Event::Absent(_) | Event::Lost(_) | Event::Restored => return None,
         };
         let newest = triggered.iter().map(|(at, _)| *at).max();
         inner.newest = inner.newest.max(newest);
-        if !changed {
-            return;
-        }
+        Some(triggered)
+    }
+
+    /// What an event of objects of the kind `T` tells of was applied, and has changed
+    /// something.
+    pub fn changed<T: CountedObject>(&self, triggered: Vec<Trigger>, now: Instant) {
+        let mut inner = self.inner();
         let known = inner.pending.triggered.len() + inner.planned.triggered.len();
         let room = MAX_TRIGGERS.saturating_sub(known);
-        inner
-            .pending
-            .triggered
-            .extend(triggered.into_iter().take(room));
-        inner.pending.since.get_or_insert(now);
-        if let Some((_, pending)) = counters {
+        let pending = &mut inner.pending;
+        pending.triggered.extend(triggered.into_iter().take(room));
+        pending.since.get_or_insert(now);
+        if let Some((_, pending)) = self.counters(T::COUNTED) {
             pending.inc();
         }
         let queued = &self.metrics.sync_proxy_rules_last_queued_timestamp_seconds;

@@ -3,11 +3,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tweed_core::object::{Event, service::Service as ServiceObject};
+use tweed_core::object::service::Service as ServiceObject;
 use tweed_core::problem::Problem;
 use tweed_planner::services::WithoutLocal;
 
-use super::super::sync::CountedEvent;
 use super::*;
 use crate::serve::connections::serve;
 use crate::serve::testing::{block_on, get};
@@ -102,19 +101,14 @@ fn an_api_server_that_lists_only_a_part_is_not_the_kernel_being_late() {
     with_servers(|server| async move {
         server.sync.set_served(true);
         let long_ago = Instant::now() - Duration::from_secs(60);
-        let change = Event::Apply(ServiceObject::default());
-        server
-            .sync
-            .count_event::<ServiceObject>(CountedEvent::of(&change), true, long_ago);
+        server.sync.changed::<ServiceObject>(Vec::new(), long_ago);
         server.sync.held();
         assert_eq!(server.statuses().await, (200, 200));
         let metrics = get(server.metrics, "/metrics").await;
         let pending = "kubeproxy_sync_proxy_rules_service_changes_pending 1";
         assert!(metrics.lines().any(|one| one == pending), "{metrics}");
         // What is planned is to be written in time.
-        server
-            .sync
-            .count_event::<ServiceObject>(CountedEvent::of(&change), true, long_ago);
+        server.sync.changed::<ServiceObject>(Vec::new(), long_ago);
         server.sync.planned();
         assert_eq!(server.statuses().await, (503, 503));
     });
@@ -125,10 +119,7 @@ fn a_change_that_is_not_written_for_a_minute_makes_both_fail() {
     with_servers(|server| async move {
         server.write();
         let long_ago = Instant::now() - Duration::from_secs(60);
-        let change = Event::Apply(ServiceObject::default());
-        server
-            .sync
-            .count_event::<ServiceObject>(CountedEvent::of(&change), true, long_ago);
+        server.sync.changed::<ServiceObject>(Vec::new(), long_ago);
         assert_eq!(server.statuses().await, (503, 503));
         server.write();
         assert_eq!(server.statuses().await, (200, 200));

@@ -16,8 +16,11 @@ impl Agent {
     }
 
     fn hear<T: CountedObject>(&self, event: &Event<T>, changed: bool) {
-        self.sync
-            .count_event::<T>(CountedEvent::of(event), changed, self.now);
+        if let Some(triggered) = self.sync.hear(event)
+            && changed
+        {
+            self.sync.changed::<T>(triggered, self.now);
+        }
     }
 
     fn write(&self) {
