@@ -2,10 +2,9 @@
 //! wait for, and what the kernel thread has found out about it.
 //!
 //! [`WaitingPods::ask`] adds a pod. The kernel thread takes up the new pods
-//! ([`WaitingPods::take_up_new`]) as soon as it can, reads their records, plans, and
-//! answers with [`WaitingPods::answer`]. Where that is not possible, and for pods that
-//! were pending, the next reconcile does the same: it begins with
-//! [`WaitingPods::take_up`], and one reconcile answers many.
+//! ([`WaitingPods::take_up`]) as soon as it can, reads the records that have changed,
+//! plans, and answers with [`WaitingPods::answer`]. Where that is not possible, and for
+//! pods that were pending, the next reconcile does the same, and answers many.
 //!
 //! What always holds: a pod is only answered for after its record was read later than
 //! it was added here. Its address may have been that of another pod, which was enforced
@@ -51,24 +50,11 @@ impl WaitingPods {
         self.waiting().iter().any(|waiting| !waiting.taken_up)
     }
 
-    /// Begins a reconcile, before it reads the store: it will answer for all pods that
-    /// are here now.
+    /// Comes before the stores are read: all pods that are here now will be answered for.
     pub fn take_up(&self) {
         for waiting in self.waiting().iter_mut() {
             waiting.taken_up = true;
         }
-    }
-
-    /// The pods that nobody has taken up: whoever asks answers for them after reading
-    /// their records.
-    pub fn take_up_new(&self) -> Vec<Judge> {
-        let mut waiting = self.waiting();
-        let new = waiting.iter_mut().filter(|waiting| !waiting.taken_up);
-        new.map(|waiting| {
-            waiting.taken_up = true;
-            waiting.judge.clone()
-        })
-        .collect()
     }
 
     /// The addresses of all pods that wait.
@@ -175,26 +161,6 @@ mod tests {
             _ => Verdict::NotInForce,
         });
         assert_eq!(of(&pod), Verdict::Enforced);
-    }
-
-    #[test]
-    fn new_pods_are_taken_up_once() {
-        let waiting_pods = WaitingPods::default();
-        assert!(!waiting_pods.has_any());
-        let first = waiting_pods.ask(judge("10.244.1.1"));
-        assert_eq!(waiting_pods.take_up_new(), [judge("10.244.1.1")]);
-        let second = waiting_pods.ask(judge("10.244.1.2"));
-        assert!(waiting_pods.has_new() && waiting_pods.has_any());
-        waiting_pods.answer(|_| pending("no such Pod"));
-        assert_eq!(of(&first), pending("no such Pod"));
-        assert_ne!(of(&second), pending("no such Pod"));
-        assert_eq!(waiting_pods.take_up_new(), [judge("10.244.1.2")]);
-        waiting_pods.answer(|_| Verdict::Enforced);
-        assert_eq!(
-            [of(&first), of(&second)],
-            [Verdict::Enforced, Verdict::Enforced]
-        );
-        assert!(!waiting_pods.has_any());
     }
 
     #[test]

@@ -51,10 +51,9 @@ impl Reconcilers {
         if self.policy.enforces_later || !self.policy.is_in_force(&index) || !is_due {
             return;
         }
-        let added = waiting_pods.take_up_new();
-        if let Err(error) = self.pods.read_records(&added) {
-            // The stores are read again by the next reconcile, which reports it.
-            tracing::debug!(%error, "a pod that was added is enforced by the next reconcile");
+        waiting_pods.take_up();
+        if self.pods.read_stores(false).failed() {
+            // The next reconcile reads them again, and reports it.
             self.policy.enforces_later = true;
             return;
         }

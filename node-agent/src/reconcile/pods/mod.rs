@@ -21,13 +21,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use std::{mem, sync::Arc};
 
-use tweed_core::agent_socket::message::Judge;
-use tweed_core::attachment::{Attachment, NETWORK_NAME, NetworkName};
+use tweed_core::attachment::{NETWORK_NAME, NetworkName};
 use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{leaving::try_lock_cleanup, version::Version};
 use tweed_ipam::record::Record;
-use tweed_ipam::store::{Host, Store, StoreError};
+use tweed_ipam::store::{Host, Store};
 use tweed_netlink::{Error, link::Link};
 use tweed_planner::overlay::desired::RouteKey;
 use tweed_planner::overlay::{Network, OverlayPlanner};
@@ -113,25 +112,6 @@ impl PodReconciler {
         }
         self.changed |= all || has_read;
         outcome
-    }
-
-    /// Reads the records of these pods, which were added after the stores were last read.
-    /// What else has changed in the stores is left to [`Self::read_stores`].
-    ///
-    /// # Errors
-    /// One cannot be read.
-    pub fn read_records(&mut self, added: &[Judge]) -> Result<(), StoreError> {
-        for judge in added {
-            let new = |name: &NetworkName| NetworkStore::new(&self.host, &self.data_dir, name);
-            let store = self.stores.entry(judge.network.clone());
-            let attachment = Attachment {
-                network: judge.network.clone(),
-                container_id: judge.container_id.clone(),
-                ifname: judge.ifname.clone(),
-            };
-            store.or_insert_with_key(new).read_record(&attachment)?;
-        }
-        Ok(())
     }
 
     /// Counts the addresses of this node's pod CIDRs, if a store or the plan has

@@ -4,8 +4,7 @@
 use std::time::{Duration, SystemTime};
 use std::{cell::RefCell, collections::BTreeMap, fs, net::IpAddr, path::Path};
 
-use ipnetwork::IpNetwork;
-use tweed_core::attachment::{Attachment, NetworkName};
+use tweed_core::attachment::NetworkName;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{family::Family, netns, ownership::ALIAS_PREFIX};
 use tweed_ipam::record::{Record, State};
@@ -98,35 +97,6 @@ impl NetworkStore {
         // A folder that has changed this recently may change again with the same time.
         self.modified = modified.filter(|modified| is_older(*modified, CLOCK_TICK));
         Ok(true)
-    }
-
-    /// Reads the record of one attachment, and those that had its addresses when they were
-    /// last read: they have been deleted since, or the store has an address twice.
-    pub(super) fn read_record(&mut self, attachment: &Attachment) -> Result<(), StoreError> {
-        let record = self.store.read(attachment)?;
-        let is_new = |ip: &IpNetwork| record.iter().any(|new| new.addresses.contains(ip));
-        let before = self
-            .records
-            .iter()
-            .filter(|old| old.attachment() != *attachment && old.addresses.iter().any(is_new))
-            .map(Record::attachment)
-            .collect::<Vec<_>>();
-        self.put(attachment, record);
-        for old in before {
-            let record = self.store.read(&old)?;
-            self.put(&old, record);
-        }
-        Ok(())
-    }
-
-    /// Enters the record of an attachment as it was read, in its place.
-    fn put(&mut self, attachment: &Attachment, record: Option<Record>) {
-        self.records.retain(|old| old.attachment() != *attachment);
-        if let Some(record) = record {
-            let before = |one: &Record| one.attachment() < *attachment;
-            let place = self.records.partition_point(before);
-            self.records.insert(place, record);
-        }
     }
 
     /// Puts back what the records say. `pod_mtus` are the MTUs of the pods' ends, by the
@@ -331,7 +301,7 @@ pub(super) fn store_problem(error: &StoreError) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use tweed_core::attachment::{ContainerId, IfName};
+    use tweed_core::attachment::{Attachment, ContainerId, IfName};
     use tweed_ipam::record::{Owner, Process};
     use tweed_ipam::store::Held;
 
@@ -351,33 +321,6 @@ mod tests {
         let seed = Record::adding(attachment(container), Owner::Tweed, by);
         let mut locked = store.lock(LOCK_WAIT).unwrap();
         locked.track(&seed, vec![address.parse().unwrap()]).unwrap()
-    }
-
-    #[test]
-    fn a_new_record_takes_the_place_of_the_one_that_had_its_address() {
-        let folder = tempfile::tempdir().unwrap();
-        let (host, network) = (Host::default(), attachment("old").network);
-        let store = Store::open_on(host.clone(), folder.path(), &network);
-        let mut last_read = NetworkStore::new(&host, folder.path(), &network);
-        let containers = |store: &NetworkStore| -> Vec<String> {
-            let records = store.records().iter();
-            records.map(|one| one.container_id.to_string()).collect()
-        };
-        let old = add(&store, "old", "10.244.1.5/24");
-        let _other = add(&store, "other", "10.244.1.6/24");
-        last_read.read(true).unwrap();
-        assert_eq!(containers(&last_read), ["old", "other"]);
-        drop(old);
-        let delete = |container| store.lock(LOCK_WAIT).unwrap().free(&attachment(container));
-        delete("old").unwrap();
-        let _new = add(&store, "new", "10.244.1.5/24");
-        last_read.read_record(&attachment("new")).unwrap();
-        assert_eq!(containers(&last_read), ["new", "other"]);
-        last_read.read_record(&attachment("old")).unwrap();
-        assert_eq!(containers(&last_read), ["new", "other"]);
-        delete("new").unwrap();
-        last_read.read_record(&attachment("new")).unwrap();
-        assert_eq!(containers(&last_read), ["other"]);
     }
 
     /// Without its record the store would give the pod's address to another one.
@@ -418,18 +361,5 @@ mod tests {
         for problem in [named, unreadable_record(problem, None)] {
             assert!(problem.cure.contains("never remove it"), "{problem}");
         }
-    }
-
-    #[test]
-    fn an_address_that_the_store_has_twice_keeps_both_records() {
-        let folder = tempfile::tempdir().unwrap();
-        let (host, network) = (Host::default(), attachment("first").network);
-        let store = Store::open_on(host.clone(), folder.path(), &network);
-        let mut last_read = NetworkStore::new(&host, folder.path(), &network);
-        let _first = add(&store, "first", "10.244.1.5/24");
-        last_read.read(true).unwrap();
-        let _second = add(&store, "second", "10.244.1.5/24");
-        last_read.read_record(&attachment("second")).unwrap();
-        assert_eq!(last_read.records().len(), 2);
     }
 }
