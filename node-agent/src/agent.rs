@@ -96,10 +96,10 @@ pub async fn run(
         kube_proxy,
     };
     if !config.once {
-        take_sockets(&mut tasks, &config, &state, &served, &stop)?;
+        take_sockets(&mut tasks, &config, &state, &served)?;
     }
     let checks = health_checks::Sources::new(latest_checks, &metrics, &board);
-    serve_services(&mut tasks, &config, &state, checks, rules, &stop);
+    serve_services(&mut tasks, &config, &state, checks, rules);
     let reconcilers = Reconcilers::open(
         &config,
         &state,
@@ -117,21 +117,23 @@ pub async fn run(
     let (events, received) = mpsc::channel(MAX_EVENTS);
     let source = sources.source::<Node>(Scope::All);
     let _listening = metrics.listen_to(Node::KINDS, source.last_contact());
-    tasks.spawn("the source of Nodes", source.run(events, stop.clone()));
+    tasks.spawn("the source of Nodes", source.run(events));
     let updating = update(received, Arc::clone(&state), kept, metrics.clone());
     tasks.spawn("the task that applies changes of Nodes", updating);
     if config.policy_log && !config.once {
-        log_drops(&mut tasks, &state, &board, &metrics, &stop);
+        let log = drop_log::run(Arc::clone(&state), Arc::clone(&board), metrics.clone());
+        tasks.spawn("the task that logs dropped packets", log);
     }
-    probe_peers(&mut tasks, &config, &state, &board, &metrics, &stop);
-    watch_components(
-        &mut tasks, sources, &config, &state, &metrics, wanted, &stop,
-    );
+    if config.probe_peers {
+        let probing = probe::run(Arc::clone(&state), Arc::clone(&board), metrics.clone());
+        tasks.spawn("the task that probes other nodes", probing);
+    }
+    watch_components(&mut tasks, sources, &config, &state, &metrics, wanted);
 
     let mut too_late = std::pin::pin!(too_late(&config));
     let ending = loop {
         tokio::select! {
-            // Tasks end too when they are told to stop: that is no error.
+            // The task that waits for signals ends too: that is no error.
             biased;
             () = stop.cancelled() => break Ok(Ending::Stopped),
             ended = tasks.ended() => break Err(anyhow!(
@@ -162,10 +164,10 @@ pub async fn run(
         stop.cancel();
     }
     state.stop();
+    tasks.end().await;
     // The thread ends after the reconcile that it is in, and reports to the board
     // until then.
     let ended = tokio::task::spawn_blocking(move || thread.join()).await;
-    drop(tasks);
     match ended {
         Ok(Ok(())) => ending,
         _ => Err(anyhow!(THREAD_ENDED)),
@@ -191,13 +193,12 @@ fn take_sockets(
     config: &Config,
     state: &Arc<State>,
     served: &Arc<http::Sources>,
-    stop: &CancellationToken,
 ) -> Result<()> {
     let socket = AgentSocket::open(&config.run_dir)
         .with_context(|| format!("cannot make agent.sock in {}", config.run_dir.display()))?;
-    let server = agent_socket::run(socket, Arc::clone(state), Arc::clone(served), stop.clone());
+    let server = agent_socket::run(socket, Arc::clone(state), Arc::clone(served));
     tasks.spawn("the server of agent.sock", server);
-    let watch = other_agent::watch(Arc::clone(&served.board), stop.clone());
+    let watch = other_agent::watch(Arc::clone(&served.board));
     tasks.spawn("the watch for another agent", watch);
     Ok(())
 }
@@ -210,48 +211,16 @@ fn watch_components(
     state: &Arc<State>,
     metrics: &Metrics,
     wanted: watch::Receiver<Wants>,
-    stop: &CancellationToken,
 ) {
     if config.services.is_some() {
-        sources::services::spawn(tasks, &sources, state, metrics, stop);
+        sources::services::spawn(tasks, &sources, state, metrics);
     }
     if config.policy {
         let name = &config.overlay.node_name;
         let watches = PolicyWatches::new(sources, name, Arc::clone(state), metrics.clone());
-        tasks.spawn(
-            "the task that watches what policies need",
-            watches.run(wanted, stop.clone()),
-        );
+        let watching = watches.run(wanted);
+        tasks.spawn("the task that watches what policies need", watching);
     }
-}
-
-/// Has `tasks` ask the other nodes whether they are reached, if they are to be asked.
-fn probe_peers(
-    tasks: &mut Tasks,
-    config: &Config,
-    state: &Arc<State>,
-    board: &Arc<StatusBoard>,
-    metrics: &Metrics,
-    stop: &CancellationToken,
-) {
-    if config.probe_peers {
-        let (state, board) = (Arc::clone(state), Arc::clone(board));
-        let probing = probe::run(state, board, metrics.clone(), stop.clone());
-        tasks.spawn("the task that probes other nodes", probing);
-    }
-}
-
-/// Has `tasks` log the packets that the tables drop.
-fn log_drops(
-    tasks: &mut Tasks,
-    state: &Arc<State>,
-    board: &Arc<StatusBoard>,
-    metrics: &Metrics,
-    stop: &CancellationToken,
-) {
-    let (state, board) = (Arc::clone(state), Arc::clone(board));
-    let log = drop_log::run(state, board, metrics.clone(), stop.clone());
-    tasks.spawn("the task that logs dropped packets", log);
 }
 
 /// Has `tasks` answer load balancers and dashboards, if Services are served.
@@ -261,7 +230,6 @@ fn serve_services(
     state: &Arc<State>,
     health_checks: health_checks::Sources,
     kube_proxy: watch::Receiver<KubeProxyRules>,
-    stop: &CancellationToken,
 ) {
     if config.once || config.services.is_none() {
         return;
@@ -284,9 +252,9 @@ fn serve_services(
         eligible: Box::new(stays),
         kube_proxy,
     };
-    let server = proxy_health::run(addresses, sources, stop.clone());
+    let server = proxy_health::run(addresses, sources);
     tasks.spawn("the server of kube-proxy's pages", server);
-    let servers = health_checks::run(health_checks, stop.clone());
+    let servers = health_checks::run(health_checks);
     tasks.spawn("the servers of health checks of Services", servers);
 }
 

@@ -5,6 +5,7 @@
 //! whatever folders an agent sees. Each agent holds one for as long as it runs. Any program may
 //! take its name, so whoever has it is named, and nothing else follows from it.
 
+use std::future::pending;
 use std::io::{self, ErrorKind};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -12,7 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval};
-use tokio_util::sync::CancellationToken;
 use tweed_core::problem::{Problem, ProblemKind};
 
 use crate::serve::status::{Reporter, StatusBoard};
@@ -22,12 +22,12 @@ const NAME: &str = "tweed-agent";
 /// How often it is tried again while another process has the name.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Reports another agent to the board until it is gone, and holds the name then until `stop` is
-/// cancelled.
-pub async fn watch(board: Arc<StatusBoard>, stop: CancellationToken) {
+/// Reports another agent to the board until it is gone, and holds the name then.
+pub async fn watch(board: Arc<StatusBoard>) {
     let mut checks = interval(CHECK_INTERVAL);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while stop.run_until_cancelled(checks.tick()).await.is_some() {
+    loop {
+        checks.tick().await;
         match hold() {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 board.report(Reporter::OtherAgent, vec![problem()], Instant::now());
@@ -38,7 +38,7 @@ pub async fn watch(board: Arc<StatusBoard>, stop: CancellationToken) {
                 if let Err(error) = &held {
                     tracing::debug!(%error, "another agent of this node would not be noticed");
                 }
-                return stop.cancelled().await;
+                return pending().await;
             }
         }
     }

@@ -153,16 +153,16 @@ async fn run_over(
             health: config.health_addr,
         };
         let guard = guard(config, client.as_ref(), &board)?;
-        let server = http::run(addresses, Arc::clone(&served), guard, stop.clone());
+        let server = http::run(addresses, Arc::clone(&served), guard);
         tasks.spawn("the HTTP server", server);
-        let noticing = notice_loop(Arc::clone(&board), stop.clone());
+        let noticing = notice_loop(Arc::clone(&board));
         tasks.spawn("the task that notices a loop that has stopped", noticing);
         let giving_back = memory::give_back(stop.clone());
         tasks.spawn("the task that gives memory back", giving_back);
         match Watchdog::asked_for(|name| std::env::var_os(name), std::process::id()) {
             Ok(None) => {}
             Ok(Some(watchdog)) => {
-                let telling = watchdog.run(Arc::clone(&board), stop.clone());
+                let telling = watchdog.run(Arc::clone(&board));
                 tasks.spawn("the task that tells systemd's watchdog", telling);
             }
             Err(error) => {
@@ -171,23 +171,18 @@ async fn run_over(
         }
         if let Some(client) = client {
             let recorder = Recorder::new(&config.overlay.node_name, client, Arc::clone(&board));
-            tasks.spawn(
-                "the task that reports to Kubernetes",
-                recorder.run(stop.clone()),
-            );
+            tasks.spawn("the task that reports to Kubernetes", recorder.run());
         }
     }
     agent::run(Arc::clone(config), sources, served, tasks, stop).await
 }
 
-/// Has the board notice whether the agent's loop runs, until `stop`.
-async fn notice_loop(board: Arc<StatusBoard>, stop: CancellationToken) {
+/// Has the board notice whether the agent's loop runs.
+async fn notice_loop(board: Arc<StatusBoard>) {
     let mut looks = tokio::time::interval(LOOP_CHECK);
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = looks.tick() => board.notice_loop(Instant::now()),
-        }
+        looks.tick().await;
+        board.notice_loop(Instant::now());
     }
 }
 

@@ -22,6 +22,11 @@ impl Tasks {
         self.names.insert(id, name);
     }
 
+    /// Ends all tasks, and waits until what they had is closed.
+    pub async fn end(mut self) {
+        self.set.shutdown().await;
+    }
+
     /// Waits for the first task that ends, and tells which and how; for ever if there is none.
     pub async fn ended(&mut self) -> String {
         let (id, how) = match self.set.join_next_with_id().await {

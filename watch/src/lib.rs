@@ -28,7 +28,6 @@ mod watcher;
 use std::future::Future;
 
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use tweed_core::object::Event;
 
@@ -55,13 +54,9 @@ pub trait Source<K>: Send + 'static {
     /// When this source was last heard of; current while it runs.
     fn last_contact(&self) -> LastContact;
 
-    /// Sends events until `stop` is cancelled or the receiver is closed. Errors
-    /// are reported as [`Event::Lost`] and retried after a back-off.
-    fn run(
-        self,
-        events: mpsc::Sender<Event<K>>,
-        stop: CancellationToken,
-    ) -> impl Future<Output = ()> + Send;
+    /// Sends events until the receiver is closed. Errors are reported as [`Event::Lost`]
+    /// and retried after a back-off.
+    fn run(self, events: mpsc::Sender<Event<K>>) -> impl Future<Output = ()> + Send;
 }
 
 #[cfg(test)]

@@ -38,7 +38,6 @@ use std::time::{Duration, Instant};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use kube::{api::WatchParams, core::Request};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use tweed_core::object::{Event, Loss};
 
@@ -124,7 +123,7 @@ impl<K: Kind> Source<K> for Watcher {
         self.last_contact.clone()
     }
 
-    async fn run(self, events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
+    async fn run(self, events: mpsc::Sender<Event<K>>) {
         let mut session = Session {
             client: self.client,
             path: self.scope.path::<K>(),
@@ -140,10 +139,8 @@ impl<K: Kind> Source<K> for Watcher {
             progress: false,
             lost: None,
         };
-        tokio::select! {
-            () = stop.cancelled() => {}
-            _ = session.run(self.pauses, self.absent_pauses) => {}
-        }
+        // It ends when the receiver is closed, which is no error.
+        let _ = session.run(self.pauses, self.absent_pauses).await;
     }
 }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 use tweed_core::object::{Event, node::Node};
 use tweed_watch::client::{Access, ApiClient};
 use tweed_watch::{Scope, Source, Watcher};
@@ -138,9 +137,8 @@ async fn answers_without_an_end_take_little_memory() {
         );
         fs::write(&kubeconfig, text).unwrap();
         let (sender, mut events) = mpsc::channel::<Event<Node>>(4);
-        let stop = CancellationToken::new();
         let watcher = Watcher::new(ApiClient::new(Access::Kubeconfig(kubeconfig)), Scope::All);
-        let task = tokio::spawn(watcher.run(sender, stop.clone()));
+        let task = tokio::spawn(watcher.run(sender));
         let reason = loop {
             let event = tokio::time::timeout(STUCK, events.recv()).await;
             match event.unwrap_or_else(|_| panic!("no end of {:?}", answer.again)) {
@@ -153,8 +151,7 @@ async fn answers_without_an_end_take_little_memory() {
         let most = most_memory();
         assert!(most < MAX_MEMORY, "{most} KiB after {reason}");
 
-        stop.cancel();
-        task.await.unwrap();
+        task.abort();
         server.abort();
     }
 }

@@ -1,8 +1,7 @@
 //! The server of `agent.sock`: what programs on the node ask this agent
 //! ([`tweed_core::agent_socket`]).
 //!
-//! [`AgentSocket::open`] makes the socket, [`run`] answers on it until it is told to
-//! stop. Each connection is a task, with one request and one answer; their number and
+//! [`AgentSocket::open`] makes the socket, [`run`] answers on it. Each connection is a task, with one request and one answer; their number and
 //! the time of each are bounded. The runtime's thread does not wait for the kernel here: a
 //! request for the kernel thread goes into the shared [`State`], which wakes that thread.
 //! Questions of people, which need what the kernel thread plans with, are answered one at a
@@ -20,7 +19,6 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
-use tokio_util::sync::CancellationToken;
 use tweed_component::explain::{Explained, Question, Step, Where, Why};
 use tweed_component::message::{AgentStatus, Answer, FastPathSwitch, Found, Request};
 use tweed_core::agent_socket::message::{self as plugin, Judge, MAX_WAIT, Message, MessageError};
@@ -61,14 +59,9 @@ const FAST_PATH_OFF: &str = "this agent has no fast path: --fast-path off (docs/
 const SERVICES_OFF: &str = "Services are not served by this agent: --services off. Ask whoever \
     serves them, such as kube-proxy, or set --services on and take kube-proxy away";
 
-/// Answers requests until `stop` is cancelled, then removes the socket. One that others
-/// have removed or replaced is made anew.
-pub async fn run(
-    mut socket: AgentSocket,
-    state: Arc<State>,
-    served: Arc<http::Sources>,
-    stop: CancellationToken,
-) {
+/// Answers requests, for ever; dropped, it removes the socket. One that others have removed
+/// or replaced is made anew.
+pub async fn run(mut socket: AgentSocket, state: Arc<State>, served: Arc<http::Sources>) {
     // Others wait in the kernel's queue until one ends. A node has fewer pods that are
     // added at once, unless it has few descriptors.
     let connections = Shares::of_process().agent_socket_connections;
@@ -85,7 +78,6 @@ pub async fn run(
             (socket.accept().await, permit)
         };
         tokio::select! {
-            () = stop.cancelled() => break,
             _ = checks.tick() => put_back(&mut socket, &mut not_made),
             // Without this the set would grow with each connection.
             Some(_) = tasks.join_next() => {}

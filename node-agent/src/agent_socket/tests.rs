@@ -21,7 +21,6 @@ const LONG: Duration = Duration::from_secs(60);
 struct Agent {
     run_dir: tempfile::TempDir,
     state: Arc<State>,
-    stop: CancellationToken,
     server: tokio::task::JoinHandle<()>,
 }
 
@@ -31,7 +30,6 @@ impl Agent {
         let config = config::of_line("--node-name alpha");
         let state = Arc::new(State::new(&config, Vec::new()).unwrap());
         let socket = AgentSocket::open(run_dir.path()).unwrap();
-        let stop = CancellationToken::new();
         let (registry, metrics) = Metrics::register();
         let route = ("10.244.2.0/24 dev tweed.1".to_owned(), 2);
         metrics.drift_repaired("route", &[route].into(), 2);
@@ -40,11 +38,10 @@ impl Agent {
             metrics,
             registries: vec![registry],
         });
-        let server = tokio::spawn(run(socket, Arc::clone(&state), served, stop.clone()));
+        let server = tokio::spawn(run(socket, Arc::clone(&state), served));
         Self {
             run_dir,
             state,
-            stop,
             server,
         }
     }
@@ -307,16 +304,16 @@ async fn a_socket_that_others_remove_or_replace_comes_back() {
             "{answer:?}"
         );
     }
-    agent.stop.cancel();
-    agent.server.await.unwrap();
+    agent.server.abort();
+    assert!(agent.server.await.unwrap_err().is_cancelled());
     assert!(!path.exists());
 }
 
 #[tokio::test]
 async fn it_stops_and_takes_its_socket_with_it() {
     let agent = Agent::start();
-    agent.stop.cancel();
-    agent.server.await.unwrap();
+    agent.server.abort();
+    assert!(agent.server.await.unwrap_err().is_cancelled());
     let refused = Connection::ask(agent.run_dir.path(), &Request::Judge(judge(LONG)));
     assert!(matches!(refused, Err(ClientError::NotRunning { .. })));
 }

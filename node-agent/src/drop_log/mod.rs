@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::unix::AsyncFd;
-use tokio_util::sync::CancellationToken;
 use tweed_component::drops::{DropReason, Owner};
 use tweed_core::ownership::POLICY_LOG_GROUP;
 use tweed_core::problem::{Problem, ProblemKind};
@@ -32,31 +31,20 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Maximum number of policies that have a series of their own in the metrics.
 const MAX_SERIES: usize = 1000;
 
-/// Logs dropped packets until `stop` is cancelled.
-pub async fn run(
-    state: Arc<State>,
-    board: Arc<StatusBoard>,
-    metrics: Metrics,
-    stop: CancellationToken,
-) {
+/// Logs dropped packets, for ever.
+pub async fn run(state: Arc<State>, board: Arc<StatusBoard>, metrics: Metrics) {
     let mut log = DropLog {
         state,
         metrics,
         policies: BTreeSet::new(),
     };
-    let listen = async {
-        loop {
-            let problems = match log.listen(&board).await {
-                Ok(()) => Vec::new(),
-                Err(problem) => vec![problem],
-            };
-            board.report(Reporter::DropLog, problems, Instant::now());
-            tokio::time::sleep(RETRY).await;
-        }
-    };
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = listen => {}
+    loop {
+        let problems = match log.listen(&board).await {
+            Ok(()) => Vec::new(),
+            Err(problem) => vec![problem],
+        };
+        board.report(Reporter::DropLog, problems, Instant::now());
+        tokio::time::sleep(RETRY).await;
     }
 }
 

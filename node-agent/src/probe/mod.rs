@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use tokio::net::TcpSocket;
 use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
 use tweed_core::family::Family;
 use tweed_core::problem::Problem;
 use tweed_planner::probe::{KUBELET_PORT, Means, Message, Probe, SPACING, TIMEOUT, headers};
@@ -32,12 +31,7 @@ const RETRY: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Probes the peers in `state` until `stop` is cancelled.
-pub async fn run(
-    state: Arc<State>,
-    board: Arc<StatusBoard>,
-    metrics: Metrics,
-    stop: CancellationToken,
-) {
+pub async fn run(state: Arc<State>, board: Arc<StatusBoard>, metrics: Metrics) {
     let random = RandomState::new();
     let link = Arc::new(Link {
         state,
@@ -47,7 +41,6 @@ pub async fn run(
     });
     let serve = |family, means| link.serve(family, means);
     tokio::select! {
-        () = stop.cancelled() => {}
         () = link.ask(&board, &random) => {}
         () = serve(Family::V4, Means::Icmp) => {}
         () = serve(Family::V6, Means::Icmp) => {}

@@ -24,8 +24,6 @@ mod writer;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio_util::sync::CancellationToken;
-
 use tweed_core::problem::Problem;
 use tweed_watch::client::ApiClient;
 
@@ -55,15 +53,8 @@ impl Recorder {
         }
     }
 
-    /// Runs until `stop` is cancelled.
-    pub async fn run(mut self, stop: CancellationToken) {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = self.follow() => {}
-        }
-    }
-
-    async fn follow(&mut self) {
+    /// Follows the board, for ever.
+    pub async fn run(mut self) {
         let mut changes = self.board.changes();
         loop {
             changes.mark_unchanged();

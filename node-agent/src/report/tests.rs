@@ -24,7 +24,6 @@ const POST: &str = "POST /api/v1/namespaces/default/events";
 /// A recorder and its board.
 struct Recording {
     board: Arc<StatusBoard>,
-    stop: CancellationToken,
     task: JoinHandle<()>,
     _folder: tempfile::TempDir,
 }
@@ -39,11 +38,9 @@ impl Recording {
             max: Duration::from_millis(50),
         };
         (recorder.plan.pauses, recorder.plan.events.node_pauses) = (pauses, pauses);
-        let stop = CancellationToken::new();
         Self {
             board,
-            task: tokio::spawn(recorder.run(stop.clone())),
-            stop,
+            task: tokio::spawn(recorder.run()),
             _folder: folder,
         }
     }
@@ -70,8 +67,8 @@ impl Recording {
     }
 
     async fn end(self) {
-        self.stop.cancel();
-        self.task.await.unwrap();
+        self.task.abort();
+        assert!(self.task.await.unwrap_err().is_cancelled());
     }
 }
 

@@ -14,8 +14,6 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio_util::sync::CancellationToken;
-
 use super::status::StatusBoard;
 
 /// Whoever started the agent wants to hear of it.
@@ -56,15 +54,12 @@ impl Watchdog {
         }))
     }
 
-    /// Says that the agent's loop runs, whenever it is time to and while it does, until `stop`.
-    pub async fn run(self, board: Arc<StatusBoard>, stop: CancellationToken) {
+    /// Says that the agent's loop runs, whenever it is time to and while it does.
+    pub async fn run(self, board: Arc<StatusBoard>) {
         let mut times = tokio::time::interval(self.period);
         let mut failed = false;
         loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                _ = times.tick() => {}
-            }
+            times.tick().await;
             let result = self.tell(&board, Instant::now());
             if let Err(error) = &result
                 && !failed

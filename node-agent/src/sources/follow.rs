@@ -3,7 +3,6 @@
 use std::{mem, sync::Arc};
 
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 use tweed_core::object::Event;
 use tweed_watch::{Kind, Source};
 
@@ -13,30 +12,25 @@ use crate::index::Index;
 use crate::serve::metrics::Metrics;
 use crate::state::{Indexed, State};
 
-/// Runs `source` until `stop` is cancelled, or the task is aborted. `apply` gives an event
-/// to the index and says whether anything changed by it.
+/// Runs `source`. `apply` gives an event to the index and says whether anything changed by
+/// it.
 pub async fn follow<K: Kind, C: Indexed>(
     source: impl Source<K>,
     state: Arc<State>,
     metrics: Metrics,
-    stop: CancellationToken,
     apply: impl Fn(&mut Index<C>, Event<K>) -> bool + Clone + Send + 'static,
 ) {
     let (sender, mut events) = mpsc::channel(MAX_EVENTS);
     let _listening = metrics.listen_to(K::KINDS, source.last_contact());
-    let stopped = stop.clone();
     let apply_all = async {
         let mut count = SourceCount::new(metrics);
         let mut batch = Vec::new();
         while events.recv_many(&mut batch, MAX_EVENTS).await > 0 {
             batch.iter().for_each(|event| count.note(event));
-            let (batch, stopped) = (mem::take(&mut batch), stopped.clone());
-            let apply = apply.clone();
+            let (batch, apply) = (mem::take(&mut batch), apply.clone());
             let apply_batch = move |index: &mut Index<C>| {
-                // What was stopped has been forgotten, or is about to be.
-                let events = batch.into_iter().filter(|_| !stopped.is_cancelled());
                 let mut changed = false;
-                for event in events {
+                for event in batch {
                     changed |= apply(index, event);
                 }
                 changed
@@ -44,5 +38,5 @@ pub async fn follow<K: Kind, C: Indexed>(
             state.update_index(apply_batch).await;
         }
     };
-    tokio::join!(source.run(sender, stop), apply_all);
+    tokio::join!(source.run(sender), apply_all);
 }

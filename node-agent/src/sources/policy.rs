@@ -45,8 +45,7 @@ pub struct PolicyWatches<S> {
     state: Arc<State>,
     metrics: Metrics,
     running: BTreeMap<Collection, Running>,
-    /// Each says at its end whether it was stopped.
-    tasks: JoinSet<bool>,
+    tasks: JoinSet<()>,
     linger: Duration,
 }
 
@@ -72,8 +71,8 @@ impl<S: Sources> PolicyWatches<S> {
         }
     }
 
-    /// Runs what `wants` says until `stop` is cancelled.
-    pub async fn run(mut self, mut wants: watch::Receiver<Wants>, stop: CancellationToken) {
+    /// Runs what `wants` says.
+    pub async fn run(mut self, mut wants: watch::Receiver<Wants>) {
         loop {
             let wanted = wants.borrow_and_update().clone();
             self.adjust(&wanted, Instant::now()).await;
@@ -83,16 +82,13 @@ impl<S: Sources> PolicyWatches<S> {
             let sleep = sleep_until(next.unwrap_or_else(Instant::now));
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return,
                 changed = wants.changed() => if changed.is_err() {
                     return;
                 },
                 Some(ended) = self.tasks.join_next() => match ended {
                     Err(error) if error.is_cancelled() => {}
                     Err(error) => resume_unwind(error.into_panic()),
-                    // A source that is stopped may end before its task is aborted.
-                    Ok(true) => {}
-                    Ok(false) => return,
+                    Ok(()) => return,
                 },
                 () = sleep, if next.is_some() => {}
             }
@@ -169,13 +165,15 @@ impl<S: Sources> PolicyWatches<S> {
         let nodes = self.state.read().nodes.size();
         let delay = list_delay(collection, nodes, &self.node_name);
         let collection = collection.clone();
-        let apply = move |index: &mut PolicyIndex, event| index.apply(&collection, event);
-        let follow = follow(source, state, metrics, stop.clone(), apply);
         let stopped = stop.clone();
+        let apply = move |index: &mut PolicyIndex, event| {
+            // What was stopped has been forgotten, or is about to be.
+            !stopped.is_cancelled() && index.apply(&collection, event)
+        };
+        let follow = follow(source, state, metrics, apply);
         let task = async move {
             sleep(delay).await;
             follow.await;
-            stopped.is_cancelled()
         };
         Running {
             task: self.tasks.spawn(task),
@@ -218,8 +216,7 @@ mod tests {
     #[derive(Clone)]
     struct Quiet(watch::Sender<BTreeSet<&'static str>>);
 
-    /// That a source of this kind runs. It may end by its token or with its task, whichever
-    /// comes first.
+    /// That a source of this kind runs.
     struct Runs {
         kinds: watch::Sender<BTreeSet<&'static str>>,
         kind: &'static str,
@@ -253,9 +250,9 @@ mod tests {
             LastContact::default()
         }
 
-        async fn run(self, _events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
+        async fn run(self, _events: mpsc::Sender<Event<K>>) {
             let _runs = Runs::new(self.0, K::KINDS);
-            stop.cancelled().await;
+            std::future::pending().await
         }
     }
 
@@ -268,7 +265,7 @@ mod tests {
         let mut watches = PolicyWatches::new(Quiet(running), "a", state, metrics);
         watches.linger = Duration::from_millis(1);
         let (wants, wanted) = watch::channel(Wants::default());
-        let task = tokio::spawn(watches.run(wanted, CancellationToken::new()));
+        let task = tokio::spawn(watches.run(wanted));
         for own_pods in [true, false, true] {
             wants.send_modify(|wants| {
                 wants.pods = own_pods.then_some(PodScope::Own).into_iter().collect()

@@ -1,11 +1,11 @@
 //! Runs the sources of what Services are made of.
 
 use std::collections::BTreeSet;
+use std::future::pending;
 use std::net::SocketAddr;
 use std::{sync::Arc, time::Instant};
 
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
@@ -18,23 +18,16 @@ use crate::serve::metrics::Metrics;
 use crate::serve::services::sync::CountedObject;
 use crate::{state::State, tasks::Tasks};
 
-/// Has `tasks` run a source of each kind until `stop` is cancelled, and tell the index where
-/// they connect to.
-pub fn spawn(
-    tasks: &mut Tasks,
-    sources: &impl Sources,
-    state: &Arc<State>,
-    metrics: &Metrics,
-    stop: &CancellationToken,
-) {
+/// Has `tasks` run a source of each kind, and tell the index where they connect to.
+pub fn spawn(tasks: &mut Tasks, sources: &impl Sources, state: &Arc<State>, metrics: &Metrics) {
     let services = (Collection::Services, "the source of Services");
-    spawn_one::<Service>(tasks, services, sources, state, metrics, stop);
+    spawn_one::<Service>(tasks, services, sources, state, metrics);
     let slices = (Collection::EndpointSlices, "the source of EndpointSlices");
-    spawn_one::<EndpointSlice>(tasks, slices, sources, state, metrics, stop);
+    spawn_one::<EndpointSlice>(tasks, slices, sources, state, metrics);
     let cidrs = (Collection::ServiceCidrs, "the source of ServiceCIDRs");
-    spawn_one::<ServiceCidr>(tasks, cidrs, sources, state, metrics, stop);
+    spawn_one::<ServiceCidr>(tasks, cidrs, sources, state, metrics);
     if let Some(peers) = sources.peers() {
-        let following = follow_peers(peers, Arc::clone(state), stop.clone());
+        let following = follow_peers(peers, Arc::clone(state));
         tasks.spawn(
             "the task that follows the API server's addresses",
             following,
@@ -42,23 +35,17 @@ pub fn spawn(
     }
 }
 
-/// Tells the index where the sources connect to, until `stop` is cancelled. A name may lead
-/// elsewhere at any time: the first connection to a new address may still be taken by a
-/// Service, and the next attempt is not.
-async fn follow_peers(
-    mut peers: watch::Receiver<BTreeSet<SocketAddr>>,
-    state: Arc<State>,
-    stop: CancellationToken,
-) {
+/// Tells the index where the sources connect to. A name may lead elsewhere at any time: the
+/// first connection to a new address may still be taken by a Service, and the next attempt
+/// is not.
+async fn follow_peers(mut peers: watch::Receiver<BTreeSet<SocketAddr>>, state: Arc<State>) {
     loop {
         let latest = peers.borrow_and_update().clone();
         let tell = move |index: &mut ServiceIndex| index.set_api_servers(&latest);
         state.update_index(tell).await;
-        match stop.run_until_cancelled(peers.changed()).await {
-            Some(Ok(())) => {}
+        if peers.changed().await.is_err() {
             // The sources have ended too.
-            Some(Err(_)) => return stop.cancelled().await,
-            None => return,
+            return pending().await;
         }
     }
 }
@@ -69,10 +56,9 @@ fn spawn_one<K: Kind + CountedObject + Input<Collection>>(
     sources: &impl Sources,
     state: &Arc<State>,
     metrics: &Metrics,
-    stop: &CancellationToken,
 ) {
     let source = sources.source::<K>(Scope::All);
-    let (state, metrics, stop) = (Arc::clone(state), metrics.clone(), stop.clone());
+    let (state, metrics) = (Arc::clone(state), metrics.clone());
     let sync = Arc::clone(&metrics.service_sync);
     let apply = move |index: &mut ServiceIndex, event| {
         let heard = sync.hear(&event);
@@ -84,5 +70,5 @@ fn spawn_one<K: Kind + CountedObject + Input<Collection>>(
         }
         changed
     };
-    tasks.spawn(name, follow(source, state, metrics, stop, apply));
+    tasks.spawn(name, follow(source, state, metrics, apply));
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 use tweed_agent::agent::Ending;
 use tweed_agent::sources::Sources;
 use tweed_core::object::Event;
@@ -220,7 +219,7 @@ impl<K: Kind> Source<K> for Panics {
         LastContact::default()
     }
 
-    async fn run(self, _events: mpsc::Sender<Event<K>>, _stop: CancellationToken) {
+    async fn run(self, _events: mpsc::Sender<Event<K>>) {
         panic!("out of luck");
     }
 }
@@ -239,8 +238,8 @@ impl<K: Kind> Source<K> for Silent {
         LastContact::default()
     }
 
-    async fn run(self, _events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
-        stop.cancelled().await;
+    async fn run(self, _events: mpsc::Sender<Event<K>>) {
+        std::future::pending().await
     }
 }
 

@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use tokio::{sync::mpsc, sync::mpsc::error::SendError};
-use tokio_util::sync::CancellationToken;
 
 use tweed_core::limits;
 use tweed_core::object::{Event, node::Node};
@@ -111,11 +110,9 @@ impl<K: Kind> Source<K> for FileSource {
         self.last_contact.clone()
     }
 
-    async fn run(self, events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            _ = self.follow(&events) => {}
-        }
+    async fn run(self, events: mpsc::Sender<Event<K>>) {
+        // It ends when the receiver is closed, which is no error.
+        let _ = self.follow(&events).await;
     }
 }
 

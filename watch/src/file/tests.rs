@@ -20,7 +20,6 @@ struct Watched<K> {
     folder: tempfile::TempDir,
     events: mpsc::Receiver<Event<K>>,
     store: Store<K>,
-    stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -32,13 +31,11 @@ impl<K: Kind> Watched<K> {
             std::fs::write(&path, content).unwrap();
         }
         let (sender, events) = mpsc::channel(4);
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(FileSource::new(path, OWN_NODE).run(sender, stop.clone()));
+        let task = tokio::spawn(FileSource::new(path, OWN_NODE).run(sender));
         Self {
             folder,
             events,
             store: Store::new(),
-            stop,
             task,
         }
     }
@@ -63,9 +60,10 @@ impl<K: Kind> Watched<K> {
         self.store.names()
     }
 
+    /// Ends the source, which must not have ended by itself.
     async fn end(self) {
-        self.stop.cancel();
-        self.task.await.unwrap();
+        self.task.abort();
+        assert!(self.task.await.unwrap_err().is_cancelled());
     }
 }
 

@@ -107,7 +107,6 @@ struct Watched<K> {
     folder: tempfile::TempDir,
     events: mpsc::Receiver<Event<K>>,
     store: Store<K>,
-    stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
@@ -135,13 +134,11 @@ impl<K: Kind> Watched<K> {
         watcher.pauses = watcher.pauses.with_min_delay(Duration::from_millis(10));
         prepare(&mut watcher);
         let (sender, events) = mpsc::channel(4);
-        let stop = CancellationToken::new();
         Self {
             folder,
             events,
             store: Store::new(),
-            task: tokio::spawn(watcher.run(sender, stop.clone())),
-            stop,
+            task: tokio::spawn(watcher.run(sender)),
         }
     }
 
@@ -196,9 +193,10 @@ impl<K: Kind> Watched<K> {
         objects.find(|(key, _)| key.name == name).unwrap().1
     }
 
+    /// Ends the source, which must not have ended by itself.
     async fn end(self) {
-        self.stop.cancel();
-        self.task.await.unwrap();
+        self.task.abort();
+        assert!(self.task.await.unwrap_err().is_cancelled());
     }
 }
 

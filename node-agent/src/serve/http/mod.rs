@@ -9,7 +9,6 @@ use axum::response::{IntoResponse, Response};
 use axum::{Router, routing::get};
 use prometheus_client::registry::Registry;
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 
 use super::connections::{Limits, Service, limits};
@@ -47,18 +46,10 @@ pub struct Guard {
     pub reviewer: Arc<Reviewer>,
 }
 
-/// Serves on both addresses until `stop`. If it cannot listen on one of them, it
+/// Serves on both addresses, for ever. If it cannot listen on one of them, it
 /// reports that on the board and tries again.
-pub async fn run(
-    addresses: Addresses,
-    sources: Arc<Sources>,
-    guard: Option<Guard>,
-    stop: CancellationToken,
-) {
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = listen_on(addresses, sources, guard, RETRY, limits()) => {}
-    }
+pub async fn run(addresses: Addresses, sources: Arc<Sources>, guard: Option<Guard>) {
+    listen_on(addresses, sources, guard, RETRY, limits()).await;
 }
 
 /// Continues after every error.

@@ -24,7 +24,6 @@ use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio_util::sync::CancellationToken;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_planner::services::Desired;
 use tweed_planner::services::desired::{HealthCheck, ServiceName, Span};
@@ -129,13 +128,10 @@ impl Sources {
     }
 }
 
-/// Serves all health checks until `stop`. A port that cannot be listened on is reported
+/// Serves all health checks, for ever. A port that cannot be listened on is reported
 /// on the board and tried again.
-pub async fn run(sources: Sources, stop: CancellationToken) {
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = serve_all(sources, RETRY, Shares::of_process()) => {}
-    }
+pub async fn run(sources: Sources) {
+    serve_all(sources, RETRY, Shares::of_process()).await;
 }
 
 async fn serve_all(sources: Sources, retry: Duration, shares: Shares) {

@@ -17,7 +17,6 @@ use axum::{Router, routing::get};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 use tweed_core::problem::ProblemKind;
 use tweed_diagnosis::service_proxy::METRICS_PORT;
 use tweed_watch::client::timestamp;
@@ -61,9 +60,9 @@ pub struct Sources {
     pub kube_proxy: watch::Receiver<KubeProxyRules>,
 }
 
-/// Serves on both addresses until `stop`. If it cannot listen on one of them, it
+/// Serves on both addresses, for ever. If it cannot listen on one of them, it
 /// reports that on the board and tries again.
-pub async fn run(addresses: Addresses, sources: Sources, stop: CancellationToken) {
+pub async fn run(addresses: Addresses, sources: Sources) {
     let board = Arc::clone(&sources.board);
     let metrics = Service::new(metrics_app(&sources.sync), limits());
     let kube_proxy = sources.kube_proxy.clone();
@@ -71,7 +70,6 @@ pub async fn run(addresses: Addresses, sources: Sources, stop: CancellationToken
     let health_report = reporter(&board, ProblemKind::ServicesHealthAddr, addresses.health);
     let metrics_report = reporter(&board, ProblemKind::ServicesMetricsAddr, addresses.metrics);
     tokio::select! {
-        () = stop.cancelled() => {}
         () = listen(addresses.health, health, RETRY, health_report) => {}
         () = serve_metrics(addresses.metrics, metrics, kube_proxy, metrics_report) => {}
     }
