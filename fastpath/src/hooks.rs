@@ -4,7 +4,7 @@
 //! `links/<program>-<index of the link>`; who opens it, removes the file and closes it has
 //! detached the program.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -113,9 +113,9 @@ pub fn remove(dir: &Path) -> Result<usize, Error> {
             unpin(&folder.join(name))?;
             removed += 1;
         }
-        remove_dir(&folder)?;
+        unless_gone(fs::remove_dir(&folder), &folder)?;
     }
-    remove_dir(dir)?;
+    unless_gone(fs::remove_dir(dir), dir)?;
     Ok(removed)
 }
 
@@ -134,10 +134,11 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>, Error> {
     names.collect::<io::Result<_>>().map_err(failed)
 }
 
-fn remove_dir(folder: &Path) -> Result<(), Error> {
-    match fs::remove_dir(folder) {
+/// That a removal has failed, unless there was nothing at `path`.
+fn unless_gone(removed: io::Result<()>, path: &Path) -> Result<(), Error> {
+    match removed {
         Err(source) if source.kind() != io::ErrorKind::NotFound => Err(Error::File {
-            path: folder.to_owned(),
+            path: path.to_owned(),
             source,
         }),
         _ => Ok(()),
@@ -150,13 +151,7 @@ fn unpin(path: &Path) -> Result<(), Error> {
     let open = PinnedLink::from_pin(path);
     let removed = fs::remove_file(path);
     drop(open);
-    match removed {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(Error::File {
-            path: path.to_owned(),
-            source,
-        }),
-        _ => Ok(()),
-    }
+    unless_gone(removed, path)
 }
 
 /// The pinned links in `dir`.
@@ -180,35 +175,24 @@ pub(crate) fn detach(dir: &Path, place: Place) -> Result<(), Error> {
 }
 
 /// The program of a hook, which is loaded.
-fn program(loaded: &mut Ebpf, hook: Hook) -> Result<&mut SchedClassifier, Error> {
+pub(crate) fn program(loaded: &mut Ebpf, hook: Hook) -> Result<&mut SchedClassifier, Error> {
     let program = loaded.program_mut(hook.program());
     let program = program.and_then(|program| program.try_into().ok());
-    program.ok_or_else(|| missing(hook))
-}
-
-/// The same, to be looked at.
-pub(crate) fn loaded(loaded: &Ebpf, hook: Hook) -> Result<&SchedClassifier, Error> {
-    let program = loaded.program(hook.program());
-    let program = program.and_then(|program| program.try_into().ok());
-    program.ok_or_else(|| missing(hook))
-}
-
-fn missing(hook: Hook) -> Error {
-    Error::Refused {
+    program.ok_or_else(|| Error::Refused {
         what: format!("the program {}", hook.program()),
         why: "it is not in the object".to_owned(),
-    }
+    })
 }
 
 /// Has the kernel verify all programs. Gives the ID of each.
-pub(crate) fn load(loaded: &mut Ebpf) -> Result<Vec<(Hook, u32)>, Error> {
-    let mut ids = Vec::new();
+pub(crate) fn load(loaded: &mut Ebpf) -> Result<BTreeMap<Hook, u32>, Error> {
+    let mut ids = BTreeMap::new();
     for hook in Hook::ALL {
         let what = format!("the program {}", hook.program());
         let failed = |error| Error::of(&what, &error);
         let program = program(loaded, hook)?;
         program.load().map_err(failed)?;
-        ids.push((hook, program.info().map_err(failed)?.id()));
+        ids.insert(hook, program.info().map_err(failed)?.id());
     }
     Ok(ids)
 }

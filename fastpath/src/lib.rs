@@ -29,4 +29,4 @@ pub use error::Error;
 pub use hooks::{Hook, Place, remove};
 pub use plan::{Node, Plan, Vxlan};
 pub use programs::{Changed, Programs, pinned_settings};
-pub use settings::{Generation, Settings};
+pub use settings::Settings;

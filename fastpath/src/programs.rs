@@ -93,7 +93,7 @@ impl Programs {
         }
         let loaded = loader.load(OBJECT);
         let mut loaded = loaded.map_err(|error| Error::of("the maps", &error))?;
-        let ids: BTreeMap<Hook, u32> = hooks::load(&mut loaded)?.into_iter().collect();
+        let ids = hooks::load(&mut loaded)?;
         let settings = match loaded.map("settings") {
             Some(Map::Array(map)) => Settings::map(map.fd())?,
             _ => return Err(no_map("settings")),
@@ -178,60 +178,39 @@ impl Programs {
     }
 
     fn write_nodes(&mut self, nodes: &BTreeMap<IpNetwork, Node>) -> Result<bool, Error> {
-        let wanted: BTreeMap<_, _> = nodes
-            .iter()
-            .map(|(network, node)| {
-                let key = (prefix(*network), address(network.network()));
-                let value = match node {
-                    Node::Vxlan(ip, mac) => NodeValue {
-                        address: u32::from_ne_bytes(ip.octets()),
-                        mac: *mac,
-                        ..NodeValue::default()
-                    },
-                    Node::Direct(link) => NodeValue {
-                        link: *link,
-                        ..NodeValue::default()
-                    },
-                };
-                (key, value)
-            })
-            .collect();
-        let of = |error| Error::of("the map of nodes", &error);
-        let mut differed = false;
-        let gone: Vec<_> = self.known_nodes.keys().copied().collect();
-        for key in gone.into_iter().filter(|key| !wanted.contains_key(key)) {
-            self.nodes.remove(&Key::new(key.0, key.1)).map_err(of)?;
-            self.known_nodes.remove(&key);
-            differed = true;
-        }
-        for (key, value) in wanted {
-            if self.known_nodes.get(&key) != Some(&value) {
-                let in_map = Key::new(key.0, key.1);
-                self.nodes.insert(&in_map, value, 0).map_err(of)?;
-                self.known_nodes.insert(key, value);
-                differed = true;
+        let wanted = nodes.iter().map(|(network, node)| {
+            let key = (prefix(*network), address(network.network()));
+            let value = match node {
+                Node::Vxlan(ip, mac) => NodeValue {
+                    address: u32::from_ne_bytes(ip.octets()),
+                    mac: *mac,
+                    ..NodeValue::default()
+                },
+                Node::Direct(link) => NodeValue {
+                    link: *link,
+                    ..NodeValue::default()
+                },
+            };
+            (key, value)
+        });
+        let map = &mut self.nodes;
+        let written = write(&mut self.known_nodes, wanted.collect(), |key, value| {
+            let key = Key::new(key.0, key.1);
+            match value {
+                Some(value) => map.insert(&key, value, 0),
+                None => map.remove(&key),
             }
-        }
-        Ok(differed)
+        });
+        written.map_err(|error| Error::of("the map of nodes", &error))
     }
 
-    fn write_links(&mut self, wanted: BTreeMap<u32, u32>) -> Result<bool, Error> {
-        let of = |error| Error::of("the map of links", &error);
-        let mut differed = false;
-        let gone: Vec<u32> = self.known_links.keys().copied().collect();
-        for link in gone.into_iter().filter(|link| !wanted.contains_key(link)) {
-            self.links.remove(&link).map_err(of)?;
-            self.known_links.remove(&link);
-            differed = true;
-        }
-        for (link, kind) in wanted {
-            if self.known_links.get(&link) != Some(&kind) {
-                self.links.insert(link, kind, 0).map_err(of)?;
-                self.known_links.insert(link, kind);
-                differed = true;
-            }
-        }
-        Ok(differed)
+    fn write_links(&mut self, kinds: BTreeMap<u32, u32>) -> Result<bool, Error> {
+        let map = &mut self.links;
+        let written = write(&mut self.known_links, kinds, |link, kind| match kind {
+            Some(kind) => map.insert(link, kind, 0),
+            None => map.remove(&link),
+        });
+        written.map_err(|error| Error::of("the map of links", &error))
     }
 
     /// What the programs count, to be read beside this.
@@ -239,6 +218,31 @@ impl Programs {
     pub fn counters(&self) -> CounterReader {
         self.counters.clone()
     }
+}
+
+/// Has `set` make a map, which holds what is `known`, hold what is `wanted`: it sets the value of
+/// a key or, with none, removes it. What is gone is removed first. Whether anything differed.
+fn write<K: Ord + Copy, V: PartialEq + Copy>(
+    known: &mut BTreeMap<K, V>,
+    wanted: BTreeMap<K, V>,
+    mut set: impl FnMut(K, Option<V>) -> Result<(), MapError>,
+) -> Result<bool, MapError> {
+    let gone: Vec<K> = known.keys().copied().collect();
+    let gone = gone.into_iter().filter(|key| !wanted.contains_key(key));
+    let mut differed = false;
+    for key in gone {
+        set(key, None)?;
+        known.remove(&key);
+        differed = true;
+    }
+    for (key, value) in wanted {
+        if known.get(&key) != Some(&value) {
+            set(key, Some(value))?;
+            known.insert(key, value);
+            differed = true;
+        }
+    }
+    Ok(differed)
 }
 
 /// What the names of pinned maps begin with.

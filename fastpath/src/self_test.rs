@@ -110,8 +110,8 @@ impl Test {
         inserted.map_err(|error| Error::of("the map of flows", &error))
     }
 
-    fn pass(&self, hook: Hook, packet: &[u8]) -> Result<(u32, Vec<u8>), Error> {
-        let program = hooks::loaded(&self.loaded, hook)?;
+    fn pass(&mut self, hook: Hook, packet: &[u8]) -> Result<(u32, Vec<u8>), Error> {
+        let program = hooks::program(&mut self.loaded, hook)?;
         let fd = program.fd();
         let fd = fd.map_err(|error| Error::of(hook.program(), &error))?;
         let passed = sys::run_program(fd.as_fd(), packet);
@@ -120,7 +120,7 @@ impl Test {
 
     /// Has a program see `packet`, and compares its verdict and what becomes of the packet.
     fn expect(
-        &self,
+        &mut self,
         what: &str,
         hook: Hook,
         packet: &[u8],

@@ -25,25 +25,6 @@ const LIFE: Duration = Duration::from_secs(5);
 /// the programs what changes.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// Which flows the policies have let pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Generation {
-    /// There are no policies.
-    None,
-    /// Those with these bits in the conntrack mark.
-    Is {
-        /// Their value.
-        mark: u32,
-        /// Which bits.
-        mask: u32,
-    },
-    /// It is not known: none is let in.
-    Unknown {
-        /// The bits of the conntrack mark, none of which is set in no generation.
-        mask: u32,
-    },
-}
-
 /// The settings of the programs that are loaded. Copies are of the same memory.
 #[derive(Debug, Clone)]
 pub struct Settings(Arc<Mapped>);
@@ -108,14 +89,10 @@ impl Settings {
         self.shared().epoch.fetch_add(1, SeqCst);
     }
 
-    /// From now on flows are let in that the policies of this generation have let pass, and
-    /// all of those before are not used any more.
-    pub fn set_generation(&self, generation: Generation) {
-        let (mark, mask) = match generation {
-            Generation::None => (0, 0),
-            Generation::Is { mark, mask } => (mark, mask),
-            Generation::Unknown { mask } => (0, mask),
-        };
+    /// From now on flows are let in that the policies have let pass whose generation is `mark`,
+    /// in the bits `mask` of the conntrack mark, and all of those before are not used any more.
+    /// Without policies both are 0, and while it is not known which are in force the mark is.
+    pub fn set_generation(&self, mark: u32, mask: u32) {
         let shared = self.shared();
         // In between nothing is let in that should not: no generation has no bits.
         shared.mark.store(0, Release);

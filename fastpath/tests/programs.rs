@@ -14,7 +14,7 @@ use std::{fs, thread};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use tweed_fastpath::{Error, Generation, Node, Plan, Programs, Vxlan, remove};
+use tweed_fastpath::{Error, Node, Plan, Programs, Vxlan, remove};
 
 /// Runs `test` in namespaces of its own, with a folder in a bpffs of its own. All of it ends
 /// with the thread.
@@ -142,10 +142,7 @@ fn the_next_run_takes_over_and_goes_on_with_the_epoch() {
         let plan = plan();
         programs.apply(&plan).unwrap();
         let settings = programs.settings();
-        settings.set_generation(Generation::Is {
-            mark: 1 << 27,
-            mask: 0xf800_0000,
-        });
+        settings.set_generation(1 << 27, 0xf800_0000);
         let epoch = settings.epoch();
         assert!(epoch > 0);
         drop((programs, settings));

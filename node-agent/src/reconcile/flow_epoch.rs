@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tweed_core::ownership::POLICY_MARK_MASK;
-use tweed_fastpath::{Generation, Settings};
+use tweed_fastpath::Settings;
 use tweed_nft::policy::InForce;
 
 use crate::serve::metrics::Metrics;
@@ -75,7 +75,7 @@ impl Epoch {
             let changed = inner.in_force != Some(in_force);
             inner.in_force = Some(in_force);
             let settings = inner.settings.as_ref().filter(|_| changed);
-            settings.map(|settings| settings.set_generation(generation(in_force)))
+            settings.map(|settings| set_generation(settings, in_force))
         });
         if changed.is_some() {
             self.metrics.flows_invalidated(Cause::Policies.word());
@@ -100,18 +100,17 @@ impl Epoch {
     pub fn set_settings(&self, settings: Option<Settings>) {
         self.with(|inner| {
             if let (Some(settings), Some(in_force)) = (&settings, inner.in_force) {
-                settings.set_generation(generation(in_force));
+                set_generation(settings, in_force);
             }
             inner.settings = settings;
         });
     }
 }
 
-fn generation(in_force: InForce) -> Generation {
-    let mask = POLICY_MARK_MASK;
+fn set_generation(settings: &Settings, in_force: InForce) {
     match in_force {
-        InForce::Nothing => Generation::None,
-        InForce::Mark(mark) => Generation::Is { mark, mask },
-        InForce::Unknown => Generation::Unknown { mask },
+        InForce::Nothing => settings.set_generation(0, 0),
+        InForce::Mark(mark) => settings.set_generation(mark, POLICY_MARK_MASK),
+        InForce::Unknown => settings.set_generation(0, POLICY_MARK_MASK),
     }
 }
