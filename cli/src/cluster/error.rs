@@ -1,7 +1,6 @@
 //! Why the cluster, or one of its agents, does not answer.
 
 use std::fmt;
-use std::time::Duration;
 
 use kube::Error;
 
@@ -127,35 +126,6 @@ impl ClusterError {
             },
         }
     }
-}
-
-/// An agent was not asked, or has not answered.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AskError {
-    /// No pod of tweed's DaemonSet is there.
-    #[error("no agent runs there: tweed's DaemonSet has no pod on this Node")]
-    NoAgent,
-    /// Its container does not run.
-    #[error("its agent is down: {0}")]
-    Down(String),
-    /// Its image has no `tweedctl`, or one that does not know the question.
-    #[error("its agent is of another version ({version}), which cannot be asked this")]
-    OtherVersion {
-        /// The tag of its image.
-        version: String,
-    },
-    /// No answer came in time.
-    #[error("no answer within {} s: its node may be down, or cut off", .0.as_secs())]
-    Silent(Duration),
-    /// The API server cannot reach the node.
-    #[error("the API server does not reach the kubelet there: {0}")]
-    NodeUnreachable(String),
-    /// The account may not ask.
-    #[error(transparent)]
-    Cluster(ClusterError),
-    /// The program did not answer but fail.
-    #[error("{0}")]
-    Failed(String),
 }
 
 #[cfg(test)]

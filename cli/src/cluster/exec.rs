@@ -9,8 +9,9 @@ use kube::{Api, Client, Error};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time::timeout;
 
-use super::error::{AskError, ClusterError, MissingRight};
+use super::error::{ClusterError, MissingRight};
 use super::places::{Agent, CONTAINER};
+use crate::answered::Unanswered;
 
 /// The program in the agent's image.
 pub const PROGRAM: &str = "tweedctl";
@@ -36,21 +37,26 @@ pub struct Output {
 /// Runs `tweedctl` with these words in the agent's container.
 ///
 /// # Errors
-/// [`AskError`]. That the program says no is none.
+/// The agent was not asked, or has not answered. That the program says no is none.
 pub(super) async fn exec(
     client: &Client,
     agent: &Agent,
     words: &[String],
     within: Duration,
-) -> Result<Output, AskError> {
+) -> Result<Output, Unanswered> {
     if let Some(why) = &agent.down {
-        return Err(AskError::Down(why.clone()));
+        return Err(down(why));
     }
     let ran = timeout(within, run(client, agent, words)).await;
-    ran.unwrap_or(Err(AskError::Silent(within)))
+    ran.unwrap_or_else(|_| {
+        Err(Unanswered::new(format!(
+            "no answer within {} s: its node may be down, or cut off",
+            within.as_secs()
+        )))
+    })
 }
 
-async fn run(client: &Client, agent: &Agent, words: &[String]) -> Result<Output, AskError> {
+async fn run(client: &Client, agent: &Agent, words: &[String]) -> Result<Output, Unanswered> {
     let pods = Api::<Pod>::namespaced(client.clone(), &agent.namespace);
     let params = AttachParams::default()
         .container(CONTAINER)
@@ -70,8 +76,7 @@ async fn run(client: &Client, agent: &Agent, words: &[String]) -> Result<Output,
     let stderr = String::from_utf8_lossy(&stderr).trim().to_owned();
     let code = exit_code(status.as_ref(), agent)?;
     if code == BAD_USAGE && stdout.is_empty() {
-        let version = agent.version.clone();
-        return Err(AskError::OtherVersion { version });
+        return Err(other_version(agent));
     }
     Ok(Output {
         code,
@@ -90,10 +95,10 @@ async fn read(stream: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
 }
 
 /// The exit code in what the kubelet says at the end.
-fn exit_code(status: Option<&Status>, agent: &Agent) -> Result<i32, AskError> {
+fn exit_code(status: Option<&Status>, agent: &Agent) -> Result<i32, Unanswered> {
     let Some(status) = status else {
         let text = "the connection ended before the program did";
-        return Err(AskError::Failed(text.to_owned()));
+        return Err(Unanswered::new(text));
     };
     if status.status.as_deref() == Some("Success") {
         return Ok(0);
@@ -115,29 +120,43 @@ fn exit_code(status: Option<&Status>, agent: &Agent) -> Result<i32, AskError> {
     }
 }
 
+/// Its container does not run.
+fn down(why: &str) -> Unanswered {
+    Unanswered::new(format!("its agent is down: {why}"))
+}
+
+/// Its image has no `tweedctl`, or one that does not know the question.
+fn other_version(agent: &Agent) -> Unanswered {
+    Unanswered::new(format!(
+        "its agent is of another version ({}), which cannot be asked this",
+        agent.version
+    ))
+}
+
 /// Why the program was not even asked.
-fn refusal(error: Error, agent: &Agent) -> AskError {
+fn refusal(error: Error, agent: &Agent) -> Unanswered {
     let right = || MissingRight::exec(&agent.namespace);
     match ClusterError::of(error, "", right) {
-        ClusterError::NotFound(_) => AskError::Down("its pod is gone".to_owned()),
+        ClusterError::NotFound(_) => down("its pod is gone"),
         ClusterError::Answer(message) => failure(&message, agent),
-        error => AskError::Cluster(error),
+        error => Unanswered::new(error.to_string()),
     }
 }
 
 /// What the message of API server, kubelet or runtime means. There are no codes for it.
-fn failure(message: &str, agent: &Agent) -> AskError {
+fn failure(message: &str, agent: &Agent) -> Unanswered {
     let lower = message.to_lowercase();
     let says = |words: &str| lower.contains(words);
     let names_it = says(PROGRAM) || says("executable file");
     if names_it && (says("no such file") || says("not found")) {
-        let version = agent.version.clone();
-        AskError::OtherVersion { version }
+        other_version(agent)
     } else if says("container not found") || says("container is not running") {
-        AskError::Down(message.to_owned())
+        down(message)
     } else if says("error dialing backend") || says("no preferred addresses") {
-        AskError::NodeUnreachable(message.to_owned())
+        Unanswered::new(format!(
+            "the API server does not reach the kubelet there: {message}"
+        ))
     } else {
-        AskError::Failed(format!("it cannot be asked: {message}"))
+        Unanswered::new(format!("it cannot be asked: {message}"))
     }
 }

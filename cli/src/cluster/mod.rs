@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tweed_watch::client::{chain, client_of_people};
 
-pub use error::{AskError, ClusterError, MissingRight};
+pub use error::{ClusterError, MissingRight};
 pub use exec::{Output, PROGRAM};
 pub use fan_out::fan_out;
 pub use places::{Agent, Place};
@@ -131,9 +131,9 @@ impl Cluster {
         places: &[Place],
         lines: usize,
         before: bool,
-    ) -> Vec<Result<String, AskError>> {
+    ) -> Vec<Result<String, Unanswered>> {
         let read = async |place: &Place| {
-            let agent = place.agent.as_ref().ok_or(AskError::NoAgent)?;
+            let agent = place.agent.as_ref().ok_or_else(no_agent)?;
             let path = format!(
                 "/api/v1/namespaces/{}/pods/{}/log?container={}&tailLines={lines}&previous={before}",
                 agent.namespace, agent.pod, CONTAINER
@@ -146,7 +146,7 @@ impl Cluster {
             };
             let text = timeout(ANSWER_WITHIN, text).await;
             text.unwrap_or(Err(self.silent()))
-                .map_err(AskError::Cluster)
+                .map_err(|error| Unanswered::new(error.to_string()))
         };
         self.runtime
             .block_on(fan_out(places, PARALLEL, read, || ()))
@@ -160,10 +160,10 @@ impl Cluster {
         places: &[Place],
         words: &[String],
         within: Duration,
-    ) -> Vec<Result<Output, AskError>> {
+    ) -> Vec<Result<Output, Unanswered>> {
         let mut progress = Progress::on_terminal(places.len());
         let ask = async |place: &Place| {
-            let agent = place.agent.as_ref().ok_or(AskError::NoAgent)?;
+            let agent = place.agent.as_ref().ok_or_else(no_agent)?;
             let is_ready = place.unready.is_none();
             let within = if is_ready {
                 within
@@ -226,13 +226,12 @@ impl Agents for Cluster {
         let json = ["-o".to_owned(), "json".to_owned()];
         let words = [arguments, &json].concat();
         let answers = self.ask_all(&places, &words, ASK_WITHIN);
-        let printed = |answer: Result<Output, AskError>| match answer {
-            Ok(output) if output.stdout.is_empty() => Err(Unanswered::new(format!(
+        let printed = |answer: Result<Output, Unanswered>| match answer? {
+            output if output.stdout.is_empty() => Err(Unanswered::new(format!(
                 "its tweedctl ends with {} and says: {}",
                 output.code, output.stderr
             ))),
-            Ok(output) => Ok(output.stdout),
-            Err(error) => Err(Unanswered::new(error.to_string())),
+            output => Ok(output.stdout),
         };
         let names = places.into_iter().map(|place| place.node);
         Ok(names.zip(answers.into_iter().map(printed)).collect())
@@ -244,6 +243,10 @@ impl Agents for Cluster {
             read => Ok(Some(read?)),
         }
     }
+}
+
+fn no_agent() -> Unanswered {
+    Unanswered::new("no agent runs there: tweed's DaemonSet has no pod on this Node")
 }
 
 fn request(path: &str) -> Result<Request<Vec<u8>>, ClusterError> {
