@@ -12,14 +12,6 @@ pub enum InstallError {
     /// An operation on a file or folder failed.
     #[error("{}{}", .0, cure(&.0.source))]
     File(#[from] FileError),
-    /// A program to install does not exist.
-    #[error("{} does not exist: {cure}", path.display())]
-    Missing {
-        /// Its expected path.
-        path: PathBuf,
-        /// Where to get it.
-        cure: &'static str,
-    },
     /// A file has an unexpected format.
     #[error("{} has an unexpected format: {why}", path.display())]
     Content {
@@ -27,14 +19,6 @@ pub enum InstallError {
         path: PathBuf,
         /// What is wrong with it.
         why: String,
-    },
-    /// A folder is on a read-only file system, and may be another one.
-    #[error("{}; {cure}", .error)]
-    ReadOnly {
-        /// What failed.
-        error: FileError,
-        /// What to do.
-        cure: &'static str,
     },
     /// What only its text says.
     #[error("{0}")]
@@ -93,9 +77,6 @@ pub enum InstallError {
     /// What kube-proxy has on this node cannot be found out.
     #[error(transparent)]
     KubeProxyUnknown(#[from] tweed_diagnosis::service_proxy::FindError),
-    /// Signals cannot be waited for.
-    #[error("cannot wait for a signal: {0}")]
-    Signals(nix::Error),
     /// The output cannot be written.
     #[error("cannot write what was done: {0}")]
     Output(#[from] io::Error),
@@ -113,7 +94,7 @@ impl InstallError {
     pub fn or_elsewhere(self, cure: &'static str) -> Self {
         match self {
             Self::File(error) if error.source.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-                Self::ReadOnly { error, cure }
+                Self::Other(format!("{error}; {cure}"))
             }
             other => other,
         }

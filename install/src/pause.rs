@@ -9,10 +9,11 @@ use crate::{error::InstallError, journal::Journal};
 /// process of a container.
 ///
 /// # Errors
-/// [`InstallError::Signals`].
+/// They cannot be waited for.
 pub fn until_signal(journal: &mut Journal<'_>) -> Result<(), InstallError> {
     let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
-    signals.thread_block().map_err(InstallError::Signals)?;
+    let failed = |error| InstallError::Other(format!("cannot wait for a signal: {error}"));
+    signals.thread_block().map_err(failed)?;
     journal.line("all done; waiting for SIGTERM");
-    signals.wait().map(drop).map_err(InstallError::Signals)
+    signals.wait().map(drop).map_err(failed)
 }

@@ -88,7 +88,10 @@ pub fn read<const N: usize>(
         let path = source.join(name);
         let program = regular_file::read(&path, u64::MAX);
         let Some(program) = InstallError::if_exists("read", &path, program)? else {
-            return Err(InstallError::Missing { path, cure });
+            let path = path.display();
+            return Err(InstallError::Other(format!(
+                "{path} does not exist: {cure}"
+            )));
         };
         if let Some(listed) = &listed {
             let expected = listed.get(name).ok_or_else(|| InstallError::Content {
