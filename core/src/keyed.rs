@@ -104,17 +104,24 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
     /// Appends `next`, which starts from the state that this one ends in: what
     /// is removed again, or put back as it was, is in neither map afterwards.
     pub fn extend(&mut self, next: Self) {
-        for (key, value) in next.removed {
-            if self.added.remove(&key).is_none() {
-                self.removed.insert(key, value);
-            }
+        let (removed, added) = (next.removed.into_iter(), next.added.into_iter());
+        removed.for_each(|(key, value)| self.remove(key, value));
+        added.for_each(|(key, value)| self.add(key, value));
+    }
+
+    /// Appends that `key` loses its value.
+    pub fn remove(&mut self, key: K, value: V) {
+        if self.added.remove(&key).is_none() {
+            self.removed.insert(key, value);
         }
-        for (key, value) in next.added {
-            if self.removed.get(&key) == Some(&value) {
-                self.removed.remove(&key);
-            } else {
-                self.added.insert(key, value);
-            }
+    }
+
+    /// Appends that `key`, which has no value, gets one.
+    pub fn add(&mut self, key: K, value: V) {
+        if self.removed.get(&key) == Some(&value) {
+            self.removed.remove(&key);
+        } else {
+            self.added.insert(key, value);
         }
     }
 

@@ -58,35 +58,16 @@ pub fn put_into<M: Keyed>(
         return;
     }
     if let Some(delta) = delta {
-        record(delta, &key, old, value.clone());
+        if let Some(old) = old {
+            delta.remove(key.clone(), old);
+        }
+        if let Some(new) = &value {
+            delta.add(key.clone(), new.clone());
+        }
     }
     match value {
         Some(value) => map.insert(key, value),
         None => map.remove(&key),
-    }
-}
-
-fn record<K: Ord + Clone, V: PartialEq>(
-    delta: &mut KeyedDelta<K, V>,
-    key: &K,
-    old: Option<V>,
-    new: Option<V>,
-) {
-    // What was there before the whole change.
-    let original = match delta.removed.remove(key) {
-        Some(original) => Some(original),
-        None if delta.added.contains_key(key) => None,
-        None => old,
-    };
-    delta.added.remove(key);
-    if original == new {
-        return;
-    }
-    if let Some(original) = original {
-        delta.removed.insert(key.clone(), original);
-    }
-    if let Some(new) = new {
-        delta.added.insert(key.clone(), new);
     }
 }
 
