@@ -152,11 +152,11 @@ impl Change {
     }
 }
 
-/// A unit that has its turn, as it is to be, by its place.
+/// A unit that has its turn, as it is to be.
 enum Planned {
-    Port(usize, (ServicePort, Choice)),
+    /// The port at this place, if there is to be one.
+    Port(usize, Option<(ServicePort, Choice)>),
     Rest,
-    Gone(usize),
 }
 
 impl Model {
@@ -215,14 +215,14 @@ impl Model {
         let planned = turn.into_iter().filter_map(|(unit, place)| {
             Some(match unit {
                 Unit::Rest => Planned::Rest,
-                Unit::Gone(_) => Planned::Gone(place),
+                Unit::Gone(_) => Planned::Port(place, None),
                 Unit::Port(family, index) => {
                     let spec = spec.as_ref()?;
                     let port = spec.ports.get(index)?;
                     let all = slices.candidates(family, &port.name, port.protocol);
                     let surroundings = &self.surroundings;
                     let planned = ServicePort::of(spec, family, index, &all, surroundings);
-                    Planned::Port(place, planned)
+                    Planned::Port(place, Some(planned))
                 }
             })
         });
@@ -231,22 +231,14 @@ impl Model {
         let mut change = Change::of(name.clone());
         for one in planned {
             match one {
-                Planned::Port(place, (port, backends)) => {
-                    let old = service.put(place, port);
-                    let new = service.ports[place].as_mut();
+                Planned::Port(place, planned) => {
+                    let (new, backends) = planned.unzip();
+                    let old = match new {
+                        Some(port) => service.put(place, port),
+                        None => service.take(place),
+                    };
+                    let new = service.ports.get_mut(place).and_then(Option::as_mut);
                     self.exchange_port(&mut change, &moving, place, old.as_ref(), new);
-                    let backends = Some(backends);
-                    change.ports.push(PortChange {
-                        place,
-                        old,
-                        backends,
-                    });
-                }
-                Planned::Gone(place) => {
-                    let old = service.take(place);
-                    let none = HashSet::new();
-                    self.exchange_port(&mut change, &none, place, old.as_ref(), None);
-                    let backends = None;
                     change.ports.push(PortChange {
                         place,
                         old,
@@ -310,8 +302,8 @@ impl Model {
         change.node_port_exceptions = exceptions;
     }
 
-    /// Sets the claims of a Service that lead to a port, and takes back those that it had. One
-    /// of `moving` stays until another port has it, which waits for its turn.
+    /// Sets the claims of a Service that lead to a port, and takes back those that it had. While
+    /// there is a port, one of `moving` stays until another port has it, which waits for its turn.
     fn claim(
         &mut self,
         change: &mut Change,
@@ -331,7 +323,7 @@ impl Model {
         for (at, claimant) in had {
             change.frontends.insert(at);
             let claim = (at, claimant);
-            if moving.contains(&claim) {
+            if new.is_some() && moving.contains(&claim) {
                 held.push(claim);
             } else {
                 self.claims.set(claim.0, claim.1, None);

@@ -145,24 +145,15 @@ impl Table {
             self.limits.release(&mut self.tables, sources);
         }
         let tables = &mut self.tables;
-        for (ip, is) in change.cluster_ips {
-            put!(tables, cluster_ips, ip, is.then_some(()));
+        macro_rules! put_each {
+            ($($field:ident),+) => {
+                $(for (key, is) in change.$field {
+                    put!(tables, $field, key, is.then_some(()));
+                })+
+            };
         }
-        for (ip, is) in change.foreign {
-            put!(tables, foreign, ip, is.then_some(()));
-        }
-        for (ip, is) in change.node_port_exceptions {
-            put!(tables, node_port_exceptions, ip, is.then_some(()));
-        }
-        for (ip, is) in change.hairpin {
-            put!(tables, hairpin, ip, is.then_some(()));
-        }
-        for (at, is) in change.untracked {
-            put!(tables, untracked, at, is.then_some(()));
-        }
-        for (endpoint, is) in change.tcp_endpoints {
-            put!(tables, tcp_endpoints, endpoint, is.then_some(()));
-        }
+        put_each!(cluster_ips, foreign, node_port_exceptions);
+        put_each!(hairpin, untracked, tcp_endpoints);
         for port in change.health_checks {
             put!(tables, health_checks, port, model.health_check(port));
         }
