@@ -11,6 +11,7 @@ use tweed_lab_kubernetes::{Component, Machine, ProxyMode};
 use crate::agents;
 use crate::fixture::Fixture;
 use crate::guide::Guide;
+use crate::tier::Tier;
 
 /// Maximum time until an agent has removed its rules.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -18,6 +19,9 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// The DaemonSets of kube-proxy, and of what removes its rules from nodes with the label.
 const KUBE_PROXY_SET: &str = "kube-proxy";
 const REMOVAL_SET: &str = "tweed-remove-kube-proxy";
+
+/// How long the latter watches whether the rules come back, in a short run.
+const WATCH: &str = "TWEED_WATCH_SECONDS=5";
 
 /// Chains that the kubelet makes and needs.
 const OF_KUBELET: [&str; 3] = ["KUBE-FIREWALL", "KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
@@ -38,6 +42,7 @@ kind: DaemonSet
 metadata: { name: kube-proxy, namespace: kube-system }
 spec:
   selector: { matchLabels: { k8s-app: kube-proxy } }
+  updateStrategy: { rollingUpdate: { maxUnavailable: 100% } }
   template:
     metadata: { labels: { k8s-app: kube-proxy } }
     spec:
@@ -72,6 +77,9 @@ impl HandOver {
         self.guide
             .paste(fixture, "apply -f install/remove-kube-proxy.yaml")?;
         wait_pods(fixture, KUBE_PROXY_SET, true)?;
+        if fixture.tier == Tier::Ci {
+            watch_for_less_time(fixture)?;
+        }
         for node in fixture.cluster.nodes() {
             node.stop(Component::KubeProxy, Signal::SIGTERM)?;
         }
@@ -112,6 +120,13 @@ impl HandOver {
         self.guide.paste(fixture, "\"op\": \"remove\"")?;
         check_tweed_removed(fixture)
     }
+}
+
+/// A minute is for a kube-proxy that makes its rules again, and here none runs any more.
+fn watch_for_less_time(fixture: &Fixture<'_>) -> Result<()> {
+    let line = format!("set env daemonset/{REMOVAL_SET} --namespace kube-system {WATCH}");
+    fixture.kubectl().sh(&line)?;
+    Ok(())
 }
 
 /// Removes what is left of a hand-over that did not end.
