@@ -40,5 +40,10 @@ pub fn remove(fixture: &mut Fixture<'_>, name: &str) -> Result<()> {
     }
     let line = format!("delete node {name} --ignore-not-found");
     fixture.kubectl().sh(&line)?;
+    // No kubelet reports their end, and the controllers wait a minute: whoever deletes pods
+    // of that kind next, or their namespace, would wait for them.
+    let line =
+        format!("delete pods --all-namespaces --field-selector spec.nodeName={name} --force");
+    fixture.kubectl().sh(&line)?;
     overlay::wait_until_correct(fixture.cluster)
 }
