@@ -2,6 +2,7 @@
 //! of which JSON is a subset.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -223,11 +224,28 @@ pub(crate) fn api_server(
     ]
 }
 
-/// The arguments of kube-controller-manager, which allocates pod CIDRs to new Nodes
-/// if `allocates`.
+/// What tests change of kube-controller-manager.
+#[derive(Debug)]
+pub(crate) struct Controllers {
+    /// Whether it allocates pod CIDRs to new Nodes.
+    pub(crate) allocates: bool,
+    /// The time without a word of a kubelet after which its Node is no longer Ready.
+    pub(crate) node_grace: Option<Duration>,
+}
+
+impl Default for Controllers {
+    fn default() -> Self {
+        Self {
+            allocates: true,
+            node_grace: None,
+        }
+    }
+}
+
+/// The arguments of kube-controller-manager.
 pub(crate) fn controller_manager(
     file: &dyn Fn(&str) -> String,
-    allocates: bool,
+    how: &Controllers,
     dual_stack: bool,
 ) -> Vec<String> {
     let mut arguments = api_client_arguments(&file("controller-manager.kubeconfig"));
@@ -240,7 +258,7 @@ pub(crate) fn controller_manager(
         ),
         format!("--cluster-signing-cert-file={}", file("ca.crt")),
         format!("--cluster-signing-key-file={}", file("ca.key")),
-        format!("--allocate-node-cidrs={allocates}"),
+        format!("--allocate-node-cidrs={}", how.allocates),
         // Each node gets a /24, and a /64 of IPv6: the defaults.
         format!(
             "--cluster-cidr={}",
@@ -248,6 +266,10 @@ pub(crate) fn controller_manager(
         ),
         service_ranges(dual_stack),
     ]);
+    if let Some(grace) = how.node_grace {
+        let seconds = grace.as_secs();
+        arguments.push(format!("--node-monitor-grace-period={seconds}s"));
+    }
     arguments
 }
 
@@ -312,7 +334,7 @@ mod tests {
             log: PathBuf::from("/audit.log"),
         };
         let api = api_server(&NodeSpec::control(), &audit, false, &path).join(" ");
-        let manager = controller_manager(&path, true, false).join(" ");
+        let manager = controller_manager(&path, &Controllers::default(), false).join(" ");
         assert!(
             api.contains("signing-key-file=/pki/service-accounts.key"),
             "{api}"

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
 
-use crate::config;
+use crate::config::{self, Controllers};
 use crate::daemon::Daemon;
 use crate::kubectl::Kubectl;
 use crate::spec::NodeSpec;
@@ -49,23 +49,20 @@ impl ControlPlane {
     /// Starts all four programs; the API server is ready when this returns.
     pub(crate) fn start(&self, kubectl: &Kubectl) -> Result<(), LabError> {
         self.api.start(kubectl)?;
-        self.start_controller_manager(true)?;
+        self.start_controller_manager(&Controllers::default())?;
         let arguments = config::scheduler(&|name| self.host().file(name));
         self.host().launch(&self.scheduler, arguments)
     }
 
-    /// Restarts the controller manager, with or without allocation of pod CIDRs.
-    pub(crate) fn restart_controller_manager(&self, allocates: bool) -> Result<(), LabError> {
+    /// Restarts the controller manager.
+    pub(crate) fn restart_controller_manager(&self, how: &Controllers) -> Result<(), LabError> {
         self.controller_manager.stop(Signal::SIGKILL)?;
-        self.start_controller_manager(allocates)
+        self.start_controller_manager(how)
     }
 
-    fn start_controller_manager(&self, allocates: bool) -> Result<(), LabError> {
-        let arguments = config::controller_manager(
-            &|name| self.host().file(name),
-            allocates,
-            self.host().dual_stack,
-        );
+    fn start_controller_manager(&self, how: &Controllers) -> Result<(), LabError> {
+        let arguments =
+            config::controller_manager(&|name| self.host().file(name), how, self.host().dual_stack);
         self.host().launch(&self.controller_manager, arguments)
     }
 

@@ -25,6 +25,9 @@ pub const SCENARIO: Scenario = Scenario {
 
 /// Maximum time until each expected state is reached.
 const LIMIT: Duration = Duration::from_secs(180);
+/// How long a kubelet may be silent until its Node is no longer Ready, in place of
+/// Kubernetes' default of 50 s. The lab's kubelets say something every 4 s.
+const NODE_GRACE: Duration = Duration::from_secs(15);
 /// The rights of people who use it.
 const RIGHTS: &str = "install/tweedctl-user.yaml";
 /// The name of the agent's image while kubelet must not find it.
@@ -50,8 +53,9 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     fixture.cluster.add_node(spec.clone())?;
     let gone = node_gone(fixture, &spec.name).context("a node that is gone");
     let gone = fixture.report_failure(gone);
+    let restored = fixture.cluster.set_node_grace(None);
     let removed = extra_node::remove(fixture, &spec.name);
-    gone.and(removed)
+    gone.and(restored.map_err(Into::into)).and(removed)
 }
 
 /// What it has printed.
@@ -256,6 +260,7 @@ fn node_gone(fixture: &mut Fixture<'_>, name: &str) -> Result<()> {
     fixture.cluster.wait_nodes_ready()?;
     agents::wait_rolled_out(fixture)?;
     fixture.cluster.destroy_machine(name)?;
+    fixture.cluster.set_node_grace(Some(NODE_GRACE))?;
     let what = "the Node to be no longer Ready";
     fixture.kubectl().wait_for(what, LIMIT, || {
         let node = fixture.kubectl().json(&format!("get node {name}"));

@@ -1,9 +1,12 @@
 //! Changes of a running cluster: adding, rebooting and removing nodes, stopping and
 //! starting parts of the control plane, changing the mode of kube-proxy.
 
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 
 use super::Cluster;
+use crate::config::Controllers;
 use crate::inotify;
 use crate::machine::Machine;
 use crate::spec::{CONTROL, Network, NodeSpec, ProxyMode};
@@ -60,7 +63,23 @@ impl Cluster {
     /// # Errors
     /// [`LabError::TimedOut`] if it does not end; it does not start.
     pub fn allocate_pod_cidrs(&self, allocates: bool) -> Result<(), LabError> {
-        self.control.restart_controller_manager(allocates)
+        self.control.restart_controller_manager(&Controllers {
+            allocates,
+            ..Controllers::default()
+        })
+    }
+
+    /// Restarts the controller manager with this time without a word of a kubelet after
+    /// which its Node is no longer Ready; `None` is that of a new cluster, Kubernetes'
+    /// default.
+    ///
+    /// # Errors
+    /// As [`Cluster::allocate_pod_cidrs`].
+    pub fn set_node_grace(&self, node_grace: Option<Duration>) -> Result<(), LabError> {
+        self.control.restart_controller_manager(&Controllers {
+            node_grace,
+            ..Controllers::default()
+        })
     }
 
     /// Adds a node and waits until it is registered, but not until it is Ready.
