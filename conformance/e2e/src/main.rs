@@ -19,12 +19,14 @@
 //! load          new connections through a Service, of which none may fail
 //! guide         the commands of a guide, run as somebody pastes them
 //! service_proxy who serves Services: kube-proxy, tweed, or both
+//! at_once       waits that take place at the same time
 //! ```
 //!
 //! At the end the cluster is removed, unless `--keep` is given. After a scenario
 //! that fails, the others still run.
 
 mod agents;
+mod at_once;
 mod consistency;
 mod endpoint;
 mod extra_node;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tweed_lab::{Transport, wait_until};
 
 use super::LIMIT;
+use crate::at_once::at_once;
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::netexec::{TRANSPORTS, expect_no_reply, request};
@@ -88,17 +89,22 @@ fn policy(fixture: &Fixture<'_>, pods: &[Endpoint], addresses: &[IpAddr]) -> Res
     let (friend, others) = pods.split_first().context("no pod")?;
     fixture.sh(&format!("label pod {} friend=yes", friend.name))?;
     fixture.apply(POLICY)?;
-    for address in addresses {
-        for transport in TRANSPORTS {
-            let to = at(*address, transport);
-            for other in others {
-                let what = format!("{to} to be closed for {}", other.name);
-                wait_until(&what, LIMIT, || {
-                    expect_no_reply(other, transport, to).map_err(|error| format!("{error:#}"))
-                })?;
-            }
-            answers(friend, transport, to)?;
-        }
+    let targets = || {
+        let both = addresses
+            .iter()
+            .map(|address| TRANSPORTS.map(|one| (*address, one)));
+        both.flatten()
+            .map(|(address, transport)| (transport, at(address, transport)))
+    };
+    let denied = targets().flat_map(|target| others.iter().map(move |other| (other, target)));
+    at_once(denied, |(other, (transport, to))| {
+        let what = format!("{to} to be closed for {}", other.name);
+        Ok(wait_until(&what, LIMIT, || {
+            expect_no_reply(other, transport, to).map_err(|error| format!("{error:#}"))
+        })?)
+    })?;
+    for (transport, to) in targets() {
+        answers(friend, transport, to)?;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use tweed_lab_kubernetes::{CONTROL, ProxyMode, SERVICE_OF_API};
 
 use super::{Precondition, Scenario};
 use crate::agents;
+use crate::at_once::at_once;
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::pods;
@@ -49,8 +50,10 @@ fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
             "{} has rules of kube-proxy: {rules}",
             node.name()
         );
-        check_no_answer(&Endpoint::node(node))?;
     }
+    at_once(fixture.cluster.nodes(), |node| {
+        check_no_answer(&Endpoint::node(node))
+    })?;
 
     let start = Instant::now();
     fixture.cluster.install_tweed()?;

@@ -8,6 +8,7 @@ use tweed_lab::{Transport, wait_until};
 
 use super::LIMIT;
 use super::cast::{Server, UDP_PORT};
+use crate::at_once::at_once;
 use crate::endpoint::Endpoint;
 use crate::netexec::{expect_no_reply, request};
 
@@ -83,15 +84,6 @@ impl<'a> Path<'a> {
 /// that closes a path must not be taken for one that has no effect yet. They are asked at
 /// the same time, since each takes as long as there is no reply.
 pub fn become_open_and_closed(open: &[Path<'_>], closed: &[Path<'_>]) -> Result<()> {
-    std::thread::scope(|scope| {
-        let waiting: Vec<_> = closed
-            .iter()
-            .map(|path| scope.spawn(|| path.becomes_closed()))
-            .collect();
-        waiting.into_iter().try_for_each(|one| {
-            one.join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    })?;
+    at_once(closed, Path::becomes_closed)?;
     open.iter().try_for_each(Path::becomes_open)
 }

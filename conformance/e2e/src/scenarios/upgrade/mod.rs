@@ -12,6 +12,7 @@ use tweed_lab::Programs;
 use tweed_lab_kubernetes::ProxyMode;
 
 use super::{Precondition, Scenario, Tier};
+use crate::at_once::at_once;
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::load::Load;
@@ -40,9 +41,7 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
         "both versions are {}",
         current.image
     );
-    for node in fixture.cluster.nodes() {
-        previous.import_on(node)?;
-    }
+    at_once(fixture.cluster.nodes(), |node| previous.import_on(node))?;
     let proxy = fixture.cluster.proxy();
     let result = service_proxy::set(fixture, ProxyMode::Tweed);
     let result = result.and_then(|()| run_steps(fixture, &current, &previous));
