@@ -82,7 +82,7 @@ fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
 fn restore(fixture: &mut Fixture<'_>, proxy: ProxyMode) -> Result<()> {
     fixture.cluster.set_proxy(proxy)?;
     fixture.cluster.install_tweed()?;
-    agents::wait_rolled_out(fixture)
+    agents::restart(fixture)
 }
 
 /// Checks that the address in the overlay is that of this cluster's API server.
