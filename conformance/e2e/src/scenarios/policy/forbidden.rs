@@ -20,8 +20,9 @@ const GROUP: &str = "policy.networking.k8s.io";
 /// How `/readyz` begins the line about it: the node was ready in this boot.
 const PROBLEM: &str = "warning: policies-forbidden: the ClusterNetworkPolicies cannot be read";
 
-/// Takes the right away, and gives it back while the agents run.
-pub fn run(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
+/// Takes the right away, and gives it back while the agents run. They try again within half
+/// a minute, during which the next step can go on.
+pub fn begin(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     cluster_policy::install(fixture)?;
     let mut role = fixture.kubectl().json(&format!("get clusterrole {ROLE}"))?;
     // It is replaced whatever its version is then.
@@ -39,7 +40,11 @@ pub fn run(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     path.becomes_open()
         .context("NetworkPolicies are followed without the other kind")?;
 
-    replace(fixture, &role)?;
+    replace(fixture, &role)
+}
+
+/// Waits until no agent misses the right any more.
+pub fn end(fixture: &Fixture<'_>) -> Result<()> {
     readyz::wait_for_all(fixture, "no right is missing", |lines| {
         !lines.iter().any(|line| line.contains("policies-forbidden"))
     })?;

@@ -76,7 +76,8 @@ fn run_steps(fixture: &mut Fixture<'_>) -> anyhow::Result<()> {
     network_policy::run(fixture, &cast).context("NetworkPolicies")?;
     requests::with_policies(fixture).context("with policies")?;
     cluster_policy::run(fixture, &cast, &agents).context("ClusterNetworkPolicies")?;
+    forbidden::begin(fixture, &cast).context("a right that is missing")?;
     first_packet::run(fixture, &cast).context("the first packet")?;
-    forbidden::run(fixture, &cast).context("a right that is missing")?;
+    forbidden::end(fixture).context("a right that is given back")?;
     installation::without_policy(fixture, &cast).context("with policy off")
 }
