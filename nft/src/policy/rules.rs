@@ -134,21 +134,14 @@ fn evaluate() -> Chain {
     )
 }
 
-/// The name of a chain of one family.
-fn of_family(names: [&'static str; 2], words: &Words) -> &'static str {
-    let [ipv4, ipv6] = names;
-    if words.digit == '4' { ipv4 } else { ipv6 }
-}
-
 /// The chain that evaluates one direction of a flow by its original or its reply packets.
-fn direction_chain(words: &Words, direction: Direction, is_reply: bool) -> &'static str {
-    let names = match (direction, is_reply) {
-        (Direction::In, false) => ["policy_to4", "policy_to6"],
-        (Direction::In, true) => ["policy_to_reply4", "policy_to_reply6"],
-        (Direction::Out, false) => ["policy_from4", "policy_from6"],
-        (Direction::Out, true) => ["policy_from_reply4", "policy_from_reply6"],
+fn direction_chain(words: &Words, direction: Direction, is_reply: bool) -> String {
+    let way = match direction {
+        Direction::In => "to",
+        Direction::Out => "from",
     };
-    of_family(names, words)
+    let reply = if is_reply { "_reply" } else { "" };
+    format!("policy_{way}{reply}{}", words.digit)
 }
 
 /// The rules that evaluate both directions of a flow, where `source` and `destination` are
@@ -191,19 +184,17 @@ fn isolation(words: &Words, is_reply: bool, log: bool) -> Vec<String> {
 /// Replies have a chain of their own from the start, so that the log of each drop says
 /// which way the flow goes.
 fn original(words: &Words, log: bool) -> Chain {
-    let reply = of_family(["policy_reply4", "policy_reply6"], words);
-    let mut rules = vec![format!("ct direction reply goto {reply}")];
+    let digit = words.digit;
+    let mut rules = vec![format!("ct direction reply goto policy_reply{digit}")];
     rules.extend(isolation(words, false, log));
     rules.extend(both_directions(words, false));
-    let name = of_family(["policy_judge4", "policy_judge6"], words);
-    regular(name, rules)
+    regular(format!("policy_judge{digit}"), rules)
 }
 
 fn reply(words: &Words, log: bool) -> Chain {
     let mut rules = isolation(words, true, log);
     rules.extend(both_directions(words, true));
-    let name = of_family(["policy_reply4", "policy_reply6"], words);
-    regular(name, rules)
+    regular(format!("policy_reply{}", words.digit), rules)
 }
 
 /// Judges one direction: comes back if the flow is allowed. The planner's `policy::verdicts`
