@@ -336,10 +336,10 @@ pub fn protocol_name(number: u8) -> String {
     }
 }
 
-/// The number of a protocol with ports.
+/// The number of a protocol with ports, as Kubernetes names it.
 #[must_use]
 pub fn protocol_number(name: &str) -> Option<u8> {
-    match name.to_ascii_uppercase().as_str() {
+    match name {
         "TCP" => Some(6),
         "UDP" => Some(17),
         "SCTP" => Some(132),

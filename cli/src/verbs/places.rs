@@ -115,7 +115,7 @@ pub fn destination(text: &str) -> Result<Destination, String> {
     // The text without "/UDP". The slash of a pod's name comes before the colon.
     let (rest, protocol) = match text.rsplit_once('/') {
         Some((rest, protocol)) if !protocol.contains(':') => {
-            let number = protocol_number(protocol).ok_or_else(not_allowed)?;
+            let number = protocol_number(&protocol.to_ascii_uppercase()).ok_or_else(not_allowed)?;
             (rest, Some(number))
         }
         _ => (text, None),

@@ -22,7 +22,7 @@ pub fn destination(text: &str) -> Result<Destination, String> {
     // The text without "/UDP": a Service may be called udp.
     let (rest, number) = match text.rsplit_once('/') {
         Some((rest, name)) if rest.contains([':', '/']) && !name.contains([':', ']']) => {
-            let number = protocol_number(name).ok_or_else(not_allowed)?;
+            let number = protocol_number(&name.to_ascii_uppercase()).ok_or_else(not_allowed)?;
             (rest, Some(number))
         }
         _ => (text, None),

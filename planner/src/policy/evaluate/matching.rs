@@ -11,6 +11,7 @@ use super::{Packet, Party, PodParty};
 use crate::addresses::parse_cidr;
 use crate::policy::model::end_addresses::EndAddresses;
 use crate::policy::verdicts::Direction;
+use crate::protocols::protocol_number;
 
 /// What a rule of a ClusterNetworkPolicy says of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +90,7 @@ pub fn network_rule(policy: &NetworkPolicy, rule: &network::Rule, asked: &Asked<
         }
         network::Peer::Unknown(_) => false,
     };
-    let is_port = |one: &network::Port| match protocol_of(&one.protocol) {
+    let is_port = |one: &network::Port| match protocol_number(&one.protocol) {
         Some(protocol) => port_matches(Some(protocol), &one.port, packet) == Some(true),
         None => false,
     };
@@ -190,17 +191,11 @@ fn understood(selector: &LabelSelector) -> Option<()> {
 fn cluster_protocol(one: &Protocol, packet: &Packet) -> Match {
     match one {
         Protocol::Ports { protocol, port } => {
-            port_matches(Some(protocol_of(protocol)?), port, packet)
+            port_matches(Some(protocol_number(protocol)?), port, packet)
         }
         Protocol::NamedPort(name) => port_matches(None, &PortMatch::Named(name.clone()), packet),
         Protocol::Unknown(_) => None,
     }
-}
-
-fn protocol_of(name: &str) -> Option<u8> {
-    let numbers = [("TCP", 6), ("UDP", 17), ("SCTP", 132)];
-    let found = numbers.iter().find(|(known, _)| *known == name);
-    found.map(|(_, number)| *number)
 }
 
 fn port_matches(protocol: Option<u8>, port: &PortMatch, packet: &Packet) -> Match {
@@ -214,7 +209,9 @@ fn port_matches(protocol: Option<u8>, port: &PortMatch, packet: &Packet) -> Matc
         PortMatch::Named(name) => {
             let ports = packet.to.pod.iter().flat_map(|pod| &pod.ports);
             let named = |(called, of, number): (&String, &String, u16)| {
-                called == name && protocol_of(of) == Some(packet.protocol) && number == packet.port
+                called == name
+                    && protocol_number(of) == Some(packet.protocol)
+                    && number == packet.port
             };
             let mut ports = ports.map(|one| (&one.name, &one.protocol, one.port));
             Some(same && ports.any(named))

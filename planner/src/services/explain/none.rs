@@ -6,8 +6,9 @@ use tweed_core::family::Family;
 use super::lookup::WithoutService;
 use super::{Answer, MAX_NAMED, full_name, lookup, ports_of};
 use crate::addresses::{Span, parse_cidr, within};
+use crate::protocols::TCP;
 use crate::services::model::claims::Class;
-use crate::services::model::refusal::{Refused, TCP};
+use crate::services::model::refusal::Refused;
 use crate::services::model::spec::Spec;
 use crate::services::model::value::{Frontend, NodePort, ServiceName, Tracked};
 

@@ -12,9 +12,7 @@ use ipnetwork::IpNetwork;
 
 use super::claims::Class;
 use super::value::Frontend;
-
-/// The protocol by which the API server is reached.
-pub const TCP: u8 = 6;
+use crate::protocols::TCP;
 
 /// Why a Service is not served at an address, or at one port of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,11 +8,12 @@ use tweed_core::family::Family;
 
 use super::claims::Class;
 use super::frontends::frontends_of;
-use super::refusal::{Refusal, Refused, TCP};
+use super::refusal::{Refusal, Refused};
 use super::spec::Spec;
 use super::surroundings::Surroundings;
 use super::value::{Frontend, NodePort, Tracked};
 use crate::addresses::{Span, within};
+use crate::protocols::TCP;
 
 /// What leads to the API server, and so is no Service's.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
