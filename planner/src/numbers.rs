@@ -10,7 +10,7 @@ pub type Number = u32;
 
 /// The numbers from a first one on. One that is given back is not given out again
 /// before [`Numbers::commit`]: within one change a number never means two things.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Numbers {
     /// From here on none was ever given out, but for `ahead`.
     next: Number,
@@ -31,11 +31,7 @@ impl Numbers {
     pub fn from(first: Number) -> Self {
         Self {
             next: first,
-            rest_until: 0,
-            free: VecDeque::new(),
-            returned: Vec::new(),
-            reserved: BTreeSet::new(),
-            ahead: BTreeSet::new(),
+            ..Self::default()
         }
     }
 

@@ -31,7 +31,7 @@ struct PeerSet {
 }
 
 /// All lists of peers that rules in force have.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PeerSets {
     numbers: Numbers,
     ids: HashMap<Arc<[Atom]>, Number>,
@@ -39,18 +39,6 @@ pub struct PeerSets {
     nodes: BTreeSet<(LabelSelector, Number)>,
     /// Lists that are new, or gone, since they were last taken.
     changed: BTreeMap<Number, Arc<[Atom]>>,
-}
-
-impl Default for PeerSets {
-    fn default() -> Self {
-        Self {
-            numbers: Numbers::from(0),
-            ids: HashMap::new(),
-            sets: BTreeMap::new(),
-            nodes: BTreeSet::new(),
-            changed: BTreeMap::new(),
-        }
-    }
 }
 
 impl PeerSets {
@@ -151,18 +139,12 @@ impl PeerSets {
     /// Whether a list that has a CIDR for one of the addresses of an end has one for the end
     /// itself. Without exceptions it has: few lists have to be looked through.
     pub fn has_block_of(&self, id: Number, end: &EndAddresses) -> bool {
-        if self.sets.get(&id).is_some_and(|set| !set.excepts) {
-            return true;
-        }
-        let mut atoms = self
-            .sets
-            .get(&id)
-            .into_iter()
-            .flat_map(|set| set.atoms.iter());
-        atoms.any(|atom| match atom {
+        let is_in = |atom: &Atom| match atom {
             Atom::Block(cidr, except) | Atom::PodsIn(cidr, except) => end.is_in(cidr, except),
             Atom::Pods(..) | Atom::Nodes(_) => false,
-        })
+        };
+        let set = self.sets.get(&id);
+        set.is_some_and(|set| !set.excepts || set.atoms.iter().any(is_in))
     }
 
     /// The addresses of a family that each list has CIDRs for.
