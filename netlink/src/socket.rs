@@ -5,7 +5,7 @@
 //! kernel: a message from any other sender is refused by the kernel itself
 //! (`netlink_getsockbyportid`), so what is received is the kernel's.
 
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::{io, marker::PhantomData, time::Duration};
 
 use netlink_packet_core::NetlinkBuffer;
@@ -15,7 +15,6 @@ use nix::{errno::Errno, sys::time::TimeVal};
 
 use crate::answer::{Answer, decode, decode_object, messages};
 use crate::error::{Cause, Error};
-use crate::netns;
 use crate::protocol::Protocol;
 use crate::request::{Request, Wanted};
 
@@ -57,15 +56,6 @@ impl<P: Protocol> Socket<P> {
     pub fn open() -> Result<Self, Error> {
         Self::connect()
             .map_err(|error| Error::new("open", format!("the {} socket", P::NAME), error))
-    }
-
-    /// Opens a socket in another network namespace. It stays there, whatever
-    /// the thread does later.
-    ///
-    /// # Errors
-    /// As [`Socket::open`], and when the namespace cannot be entered.
-    pub fn open_in(namespace: BorrowedFd<'_>) -> Result<Self, Error> {
-        netns::inside(namespace, Self::open)?
     }
 
     fn connect() -> io::Result<Self> {

@@ -75,7 +75,7 @@ fn outer_address(address: &NeighbourAddress) -> Option<IpAddr> {
     }
 }
 
-fn message(index: u32, mac: Mac, destination: Option<IpAddr>) -> NeighbourMessage {
+fn message(index: u32, mac: Mac) -> NeighbourMessage {
     let mut message = NeighbourMessage::default();
     message.header.family = AddressFamily::Bridge;
     message.header.ifindex = index;
@@ -83,21 +83,20 @@ fn message(index: u32, mac: Mac, destination: Option<IpAddr>) -> NeighbourMessag
     message.header.flags = NeighbourFlags::Own;
     let mac = NeighbourAttribute::LinkLayerAddress(mac.0.to_vec());
     message.attributes.push(mac);
-    let destination = destination.map(neighbour::destination);
-    message.attributes.extend(destination);
     message
 }
 
 /// Sets where frames for a MAC go: one place, permanently.
 pub fn set(index: u32, link: &str, mac: Mac, destination: IpAddr) -> Request {
     let object = format!("{mac} to {destination} on {link}");
-    let message = NewNeighbour(message(index, mac, Some(destination)));
-    Request::replace("set FDB entry", object, message)
+    let mut message = message(index, mac);
+    message.attributes.push(neighbour::destination(destination));
+    Request::replace("set FDB entry", object, NewNeighbour(message))
 }
 
-/// Deletes all FDB entries of a MAC, or the one to `destination`.
-pub fn delete(index: u32, link: &str, mac: Mac, destination: Option<IpAddr>) -> Request {
-    let message = DelNeighbour(message(index, mac, destination));
+/// Deletes all FDB entries of a MAC.
+pub fn delete(index: u32, link: &str, mac: Mac) -> Request {
+    let message = DelNeighbour(message(index, mac));
     Request::change("delete FDB entry", format!("{mac} on {link}"), message)
 }
 

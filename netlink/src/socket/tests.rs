@@ -263,7 +263,7 @@ fn requests() -> Vec<(&'static str, Ask)> {
         ("set neighbour", neighbour::set(7, "x", near, mac)),
         ("delete neighbour", neighbour::delete(7, "x", near)),
         ("set FDB entry", fdb::set(7, "x", mac, near)),
-        ("delete FDB entry", fdb::delete(7, "x", mac, None)),
+        ("delete FDB entry", fdb::delete(7, "x", mac)),
     ];
     let mut all: Vec<(&'static str, Ask)> = vec![
         ("list links", Box::new(|s| link::list(s).map(drop))),

@@ -48,7 +48,7 @@ fn a_veth_peer_is_born_inside_another_namespace() {
     let again = socket.execute(&request).unwrap_err();
     assert!(again.is_present(), "{again}");
 
-    let mut inner = Socket::open_in(pod.as_fd()).unwrap();
+    let mut inner = netns::inside(pod.as_fd(), Socket::open).unwrap().unwrap();
     let seen = link::by_name(&mut inner, "eth0").unwrap().unwrap();
     let host = link::by_name(&mut socket, "host0").unwrap().unwrap();
     assert_eq!((seen.peer, host.peer), (Some(host.index), Some(seen.index)));

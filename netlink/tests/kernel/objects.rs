@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use tweed_core::mac::Mac;
 use tweed_netlink::route::{self, Kind, Route};
-use tweed_netlink::{Socket, address, fdb, link, neighbour};
+use tweed_netlink::{Socket, address, fdb, link, neighbour, netns};
 
 use crate::{new_namespace, new_namespace_with_pair, see};
 
@@ -114,9 +114,7 @@ fn an_fdb_entry_leads_to_one_place() {
     assert_eq!(entries[0].destination, Some("192.0.2.3".parse().unwrap()));
     assert!(entries[0].permanent);
     assert!(see("bridge -j fdb show dev vx").contains("192.0.2.3"));
-    socket
-        .execute(&fdb::delete(index, "vx", mac, None))
-        .unwrap();
+    socket.execute(&fdb::delete(index, "vx", mac)).unwrap();
     assert_eq!(fdb::list(&mut socket, index).unwrap(), []);
 }
 
@@ -161,7 +159,9 @@ fn a_list_is_whole_while_others_change_it() {
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut other = Socket::open_in(namespace.as_fd()).unwrap();
+            let mut other = netns::inside(namespace.as_fd(), Socket::open)
+                .unwrap()
+                .unwrap();
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 for a in [100, 3] {
                     let passing = Route {

@@ -10,7 +10,6 @@ use crate::nf::{Attributes, NfTables};
 /// `NFNL_SUBSYS_CTNETLINK`, `IPCTNL_MSG_CT_NEW`.
 const ENTRY_MESSAGE: u16 = 1 << 8;
 /// What each request is for: the number of its message.
-const DUMP: u8 = 1;
 const CHANGE: u8 = 0;
 const DELETE: u8 = 2;
 
@@ -87,19 +86,6 @@ fn entries_that_the_filter_does_not_select_are_left_alone() {
     let cleared = table.clear_marks(FILTER, FILTER.mask).unwrap();
     assert_eq!(cleared, Walked::default());
     assert_eq!(requests(&changes), []);
-}
-
-#[test]
-fn a_dump_of_entries_that_is_interrupted_begins_again() {
-    let (mut table, lists, changes) = conntrack();
-    let (mark, flags) = (FILTER.value, NLM_F_MULTIPART);
-    lists.sends(&[entry(1, mark, flags, 1), done(flags | NLM_F_DUMP_INTR, 1)]);
-    lists.sends(&[entry(2, mark, flags, 2), done(flags, 2)]);
-    changes.sends(&[answer(0, 2)]);
-    let cleared = table.clear_marks(FILTER, FILTER.mask).unwrap();
-    assert_eq!(cleared.changed, 2);
-    let asked: Vec<u8> = requests(&lists).iter().map(|asked| asked.0).collect();
-    assert_eq!(asked, [DUMP, DUMP]);
 }
 
 #[test]

@@ -113,19 +113,6 @@ fn what_is_not_there_is_no_error() {
     }
 }
 
-#[test]
-fn a_dump_while_the_generation_changes_is_asked_for_again() {
-    let (mut socket, kernel) = socket_and_kernel::<NfTables>();
-    let flags = NLM_F_MULTIPART;
-    let interrupted = flags | NLM_F_DUMP_INTR;
-    kernel.sends(&[elements(flags, 1), elements(interrupted, 1)]);
-    kernel.sends(&[done(flags, 1)]);
-    kernel.sends(&[answer(Errno::EINTR as i32, 2)]);
-    kernel.sends(&[elements(flags, 3), done(flags, 3)]);
-    assert_eq!(TABLE.elements(&mut socket, "a").unwrap().len(), 1);
-    assert_eq!(kernel.was_asked(), [[1], [2], [3]]);
-}
-
 /// Whichever of its messages the kernel refuses, or the transaction as a whole.
 #[test]
 fn a_transaction_that_is_refused_names_its_object_and_the_next_request_works() {

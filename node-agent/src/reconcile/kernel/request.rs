@@ -69,7 +69,7 @@ fn request(mirror: &Mirror, change: &Change) -> Option<Request> {
         }
         Change::RemoveNeighbour(key) => neighbour::delete(key.device, name(key.device), key.ip),
         Change::SetFdb { key, remote } => fdb::set(key.device, name(key.device), key.mac, *remote),
-        Change::RemoveFdb(key) => fdb::delete(key.device, name(key.device), key.mac, None),
+        Change::RemoveFdb(key) => fdb::delete(key.device, name(key.device), key.mac),
     })
 }
 
