@@ -12,6 +12,9 @@ pub enum Family {
 }
 
 impl Family {
+    /// Both families.
+    pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
     /// The family of an address.
     pub fn of(ip: std::net::IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }

@@ -28,7 +28,7 @@ use crate::nf::{FAMILY_INET, Socket, Transaction, attributes::Attributes};
 use crate::route::{LOCAL_TABLE, MAIN_TABLE, Route};
 use crate::{error::Error, link::Link};
 use ipnetwork::IpNetwork;
-use tweed_core::{attachment::Attachment, mac::Mac};
+use tweed_core::{attachment::Attachment, family::octets, mac::Mac};
 
 use tweed_core::ownership::{
     ALIAS_PREFIX, DELETION_GROUPS, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_GROUP,
@@ -74,11 +74,8 @@ pub const ENFORCED_SETS: &str = "policy_judged";
 /// The kernel's refusal.
 pub fn forget_enforcement(address: IpAddr) -> Result<(), Error> {
     let mut transaction = Transaction::new(format!("{address} in table {POLICY_TABLE}"));
-    let (digit, octets) = match address {
-        IpAddr::V4(address) => ('4', address.octets().to_vec()),
-        IpAddr::V6(address) => ('6', address.octets().to_vec()),
-    };
-    let key = |item: Attributes| item.nest(KEY, |key| key.bytes(VALUE, &octets));
+    let digit = if address.is_ipv4() { '4' } else { '6' };
+    let key = |item: Attributes| item.nest(KEY, |key| key.bytes(VALUE, &octets(address)));
     let set = Attributes::new().text(SET_NAME, &format!("{ENFORCED_SETS}{digit}"));
     let named = set.nest(ELEMENTS, |list| list.nest(ITEM, key));
     transaction.delete(POLICY_TABLE.message(DELETE_ELEMENTS, named));

@@ -24,7 +24,7 @@ use crate::element::{Change, Data, Element, ElementsDelta, Field, Key};
 use crate::provider::Provider;
 use crate::table::{DataType, KeptBy, Set};
 use crate::value::{Type, Value};
-use crate::words::{FAMILIES, digit};
+use crate::words::digit;
 
 /// How the keys of a field of the plan are written.
 pub(crate) struct Keys<K> {
@@ -160,9 +160,9 @@ impl<D: Sets> Row<D> {
 
     /// Its set, or that of each family.
     pub(crate) fn sets(&'static self) -> impl Iterator<Item = PlannedSet<D>> {
-        let families = FAMILIES.into_iter().filter(|_| self.has_families).map(Some);
+        let families = Family::BOTH.map(Some).into_iter();
         let one = (!self.has_families).then_some(None);
-        let families = families.chain(one);
+        let families = families.filter(|_| self.has_families).chain(one);
         families.map(|family| PlannedSet { row: self, family })
     }
 

@@ -6,9 +6,6 @@ use tweed_core::family::Family;
 
 use crate::table::{Chain, Hook};
 
-/// Both families, in the order in which the tables name them.
-pub(crate) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
-
 /// The digit of a family at the end of a name.
 pub(crate) fn digit(family: Family) -> char {
     match family {

@@ -6,9 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnetwork::IpNetwork;
 use tweed_core::family::Family;
 
-/// Both families.
-pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
-
 /// Length of the prefix of IPv4 addresses that are written as IPv6 addresses.
 const MAPPED: u8 = 96;
 
@@ -89,11 +86,7 @@ pub fn parse_cidr(text: &str) -> Option<IpNetwork> {
 
 /// What a CIDR covers.
 pub fn range(network: &IpNetwork) -> Range {
-    let bits = if network.is_ipv4() { 32 } else { 128 };
-    let host = bits - u32::from(network.prefix());
-    let mask = 1u128.checked_shl(host).map_or(u128::MAX, |one| one - 1);
-    let first = number(network.network());
-    (first, first | mask)
+    (number(network.network()), number(network.broadcast()))
 }
 
 /// What a CIDR covers without its exceptions, in ascending order.
@@ -132,7 +125,7 @@ pub fn spans_of<'a>(
         let ranges = merged(networks.flat_map(|one| without(one, holes)).collect());
         ranges.into_iter().map(move |range| span(family, range))
     };
-    FAMILIES.into_iter().flat_map(of_family).collect()
+    Family::BOTH.into_iter().flat_map(of_family).collect()
 }
 
 /// Whether an address is in one of these spans, which do not overlap.

@@ -19,7 +19,7 @@ use tweed_planner::overlay::desired::{Ruleset, RulesetDelta};
 use crate::element::{Change, Contents, Element, ElementsDelta, Field};
 use crate::table::{KeptBy, Set};
 use crate::value::{Type, Value};
-use crate::words::{FAMILIES, digit};
+use crate::words::digit;
 
 /// What networks inside of packets have in common that are in one set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -148,5 +148,5 @@ pub(super) fn changes(
 fn all(prefixes: &BTreeSet<InnerPrefix>) -> impl Iterator<Item = (InnerPrefix, Family)> {
     prefixes
         .iter()
-        .flat_map(|prefix| FAMILIES.map(|outer| (*prefix, outer)))
+        .flat_map(|prefix| Family::BOTH.map(|outer| (*prefix, outer)))
 }

@@ -35,12 +35,13 @@ use tweed_component::drops::DropReason::{
     VxlanFromPod, VxlanFromStranger, VxlanInnerSource,
 };
 use tweed_component::drops::Owner;
+use tweed_core::family::Family;
 
 use super::inner::InnerPrefix;
 use crate::drops::{log_chains, refuse};
 use crate::table::Chain;
 use crate::tables::{OVERLAY_FILTER, OVERLAY_SNAT, RAW};
-use crate::words::{FAMILIES, WORDS, Words, base, regular};
+use crate::words::{WORDS, Words, base, regular};
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{POD_LINK_GROUP, Ruleset, VxlanMatch};
 
@@ -161,7 +162,8 @@ fn vxlan_in(prefixes: &BTreeSet<InnerPrefix>, log: bool) -> Chain {
             format!("{pair} {ip} daddr @node_addresses{digit} notrack return")
         })
     };
-    let mut rules: Vec<String> = FAMILIES.into_iter().zip(WORDS).flat_map(taken).collect();
+    let taken = Family::BOTH.into_iter().zip(WORDS).flat_map(taken);
+    let mut rules: Vec<String> = taken.collect();
     // To this node in whatever way; what only passes through (an overlay
     // between pods) is not our business.
     let to_this_node = "fib daddr type != unicast";

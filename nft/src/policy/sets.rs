@@ -11,7 +11,6 @@ use crate::element::{Field, Key};
 use crate::schema::{ADDRESS, Keys, NUMBER, PlannedSet, Row, SPAN, Schema, TWICE, number, row};
 use crate::table::KeptBy;
 use crate::value::{Type, Value};
-use crate::words::FAMILIES;
 
 /// Those of addresses.
 static OF_ADDRESSES: [Row<Desired>; 9] = [
@@ -39,7 +38,7 @@ impl Schema for Desired {
 
     fn sets() -> impl Iterator<Item = PlannedSet<Self>> {
         let of_family = |family| OF_ADDRESSES.iter().map(move |row| row.of(family));
-        FAMILIES
+        Family::BOTH
             .into_iter()
             .flat_map(of_family)
             .chain(of_profiles())

@@ -18,7 +18,6 @@ use crate::error::Error;
 use crate::schema::PlannedSet;
 use crate::table::Set;
 use crate::value::Value;
-use crate::words::FAMILIES;
 
 /// Reads them. A set with elements that tweed never writes says nothing.
 pub(super) fn read(
@@ -28,7 +27,7 @@ pub(super) fn read(
     let mut each = |set: PlannedSet<Desired>| -> Result<Elements, Error> {
         Ok(elements(&set.declaration())?.unwrap_or_default())
     };
-    for family in FAMILIES {
+    for family in Family::BOTH {
         for row in [&TARGETS, &NODE_PORT_TARGETS] {
             let targets = each(row.of(family))?;
             let groups = targets.iter().filter_map(|(key, data)| {

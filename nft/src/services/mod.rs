@@ -12,6 +12,7 @@ mod table;
 use std::collections::BTreeSet;
 
 use tweed_component::drops::Owner;
+use tweed_core::family::Family;
 use tweed_core::object::service::DEFAULT_AFFINITY_SECONDS;
 use tweed_planner::services::desired::Desired;
 
@@ -22,7 +23,6 @@ use crate::drops;
 use crate::schema;
 use crate::table::{Set, Skeleton};
 use crate::tables::SERVICES_TABLE;
-use crate::words::FAMILIES;
 
 /// Version of the table's meaning: see [`Skeleton::new`].
 const FORMAT: u32 = 1;
@@ -37,7 +37,7 @@ fn skeleton(timeouts: &BTreeSet<u32>, log: bool) -> Skeleton {
 
 /// The declarations of all sets and maps.
 fn declarations() -> Vec<Set> {
-    let others = FAMILIES.map(clients::declaration).into_iter();
+    let others = Family::BOTH.map(clients::declaration).into_iter();
     schema::declarations::<Desired>()
         .chain(others)
         .chain(leads::declarations())

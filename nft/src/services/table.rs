@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use nix::errno::Errno;
+use tweed_core::family::Family;
 use tweed_netlink::nf::object::TableKey;
 use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{Delta, Desired};
@@ -35,7 +36,6 @@ use crate::schema;
 use crate::table::Skeleton;
 use crate::tables::{SERVICES_TABLE, Table, chunks, has_set, in_steps};
 use crate::value::Value;
-use crate::words::FAMILIES;
 
 /// The file in the run folder that remembers how the kernel shows the whole table.
 const BASELINE: &str = "nft-skeleton-services";
@@ -80,7 +80,7 @@ impl ServicesTable {
     /// # Errors
     /// The kernel cannot be asked.
     pub fn has_local_cidrs(&self, nft: &mut Connection) -> Result<bool, Error> {
-        for family in FAMILIES {
+        for family in Family::BOTH {
             let set = LOCAL_CIDRS.of(family).declaration();
             let is_there = has_set(nft, SERVICES_TABLE, &set.name)?;
             if is_there && self.keeper.elements(nft, &set)? != Some(Elements::default()) {
@@ -159,7 +159,7 @@ impl ServicesTable {
             }
             return Ok(messages);
         }
-        let clients = FAMILIES.map(|family| clients::declaration(family).name);
+        let clients = Family::BOTH.map(|family| clients::declaration(family).name);
         for changes in steps(changes) {
             let is_foreign = !self.own_numbers && changes.iter().any(is_renumbered);
             let flushed = if is_foreign { &clients[..] } else { &[] };
@@ -238,7 +238,7 @@ impl Table for ServicesTable {
 
 /// Whether a number becomes another endpoint's.
 fn is_renumbered(change: &Change) -> bool {
-    let numbers = FAMILIES.map(|family| ENDPOINTS.of(family).name());
+    let numbers = Family::BOTH.map(|family| ENDPOINTS.of(family).name());
     if !numbers.contains(&change.set) {
         return false;
     }
@@ -263,7 +263,7 @@ fn is_renumbered(change: &Change) -> bool {
 /// - both of a number that has both: its old and new intervals may overlap, and the kernel
 ///   refuses to have both.
 pub(super) fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
-    let limits = FAMILIES.map(|family| LIMITS.of(family).name());
+    let limits = Family::BOTH.map(|family| LIMITS.of(family).name());
     let passing = ALLOWED.sets().chain(OPEN_TO_NODE.sets());
     let passing: Vec<String> = passing.map(|set| set.name()).collect();
     let (mut lost, mut gained) = (BTreeSet::new(), BTreeSet::new());

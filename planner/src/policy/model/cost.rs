@@ -30,7 +30,7 @@ use super::local::PolicyKey;
 use super::peer_sets::{self, Fingerprints};
 use super::rules::{Atom, has_networks};
 use super::{Model, PeerNumbers};
-use crate::addresses::FAMILIES;
+use tweed_core::family::Family;
 
 /// The cost of a different list with selectors, beside that of each selector in it: pods of
 /// each kind can be in it.
@@ -233,7 +233,7 @@ fn overlap<'a>(fingerprints: &Fingerprints, lists: impl Iterator<Item = &'a [Ato
     let lists: Vec<_> = lists.filter(|atoms| has_networks(atoms)).collect();
     let mut sum = 0usize;
     let mut known: HashSet<u128> = [0].into();
-    for family in FAMILIES {
+    for family in Family::BOTH {
         let each = lists.iter().enumerate();
         let each = each.map(|(at, atoms)| (at, peer_sets::ranges(atoms, family)));
         let bounds = peer_sets::bounds(family, each);

@@ -17,7 +17,7 @@ use super::peer_sets::Networks;
 use super::rules::Atom;
 use super::selection;
 use super::verdicts::{Changing, Number, Span, Verdicts, network_at};
-use crate::addresses::{self, FAMILIES};
+use crate::addresses;
 use crate::tables::put;
 
 /// The lists of peers that are new or gone.
@@ -164,7 +164,7 @@ impl Model {
     /// Cuts the networks of all rules anew, and notes the addresses for which they
     /// differ.
     fn cut_networks(&mut self, index: &Index) {
-        let new = FAMILIES.map(|family| {
+        let new = Family::BOTH.map(|family| {
             let ranges = self.peer_sets.ranges(family);
             Networks::new(family, ranges, &self.fingerprints)
         });
@@ -233,7 +233,7 @@ impl Model {
         moves: &mut Vec<Move>,
     ) {
         let mut all: BTreeMap<Span, Arc<Content>> = BTreeMap::new();
-        for (family, networks) in FAMILIES.into_iter().zip(&self.networks) {
+        for (family, networks) in Family::BOTH.into_iter().zip(&self.networks) {
             // Equal lists of lists are one, so that the content of each is made once.
             let mut contents: HashMap<*const Number, Arc<Content>> = HashMap::new();
             for (range, sets) in networks.iter() {

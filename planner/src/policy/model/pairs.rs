@@ -14,7 +14,6 @@ use super::identities::{Content, Identities, Identity};
 use super::local::Local;
 use super::profiles::{Allowed, Move, Profiles};
 use super::verdicts::{Changing, DIRECTIONS, Direction, Number, SELF, UNKNOWN, Verdicts};
-use crate::addresses::FAMILIES;
 use crate::tables::{put, put_into};
 
 /// A local address and a direction in which policies apply to it.
@@ -88,7 +87,7 @@ impl Model {
         }
         for (class, sides) in others {
             let mut judge = Judge::new(class, &self.profiles);
-            for family in FAMILIES {
+            for family in Family::BOTH {
                 let of_family = |(address, _): &&Side| Family::of(*address) == family;
                 let mut sides = sides.iter().filter(of_family).peekable();
                 if sides.peek().is_some() {

@@ -10,10 +10,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tweed_component::explain::{Client, Destination, Step, Where, listed, protocol_name};
+use tweed_core::family::Family;
 
 use super::model::Model;
 use super::model::frontends::frontends;
-use super::model::spec::{FAMILIES, Kind, Port, Spec};
+use super::model::spec::{Kind, Port, Spec};
 use super::model::value::{Frontend, NodePort, ServiceName, Tracked};
 use super::planner::ServicePlanner;
 use super::table::desired::Desired;
@@ -228,7 +229,7 @@ impl<'a> Answer<'a> {
 
     fn node_port(&mut self, protocol: u8, port: u16) {
         let mut found = None;
-        for family in FAMILIES {
+        for family in Family::BOTH {
             let at = Tracked::NodePort(NodePort {
                 family,
                 protocol,

@@ -16,7 +16,7 @@ use crate::services::model::frontends::frontends;
 use crate::services::model::registry::Known;
 use crate::services::model::scope::{PerScope, Scope};
 use crate::services::model::slice::Entry;
-use crate::services::model::spec::{FAMILIES, Port, Sources, Spec};
+use crate::services::model::spec::{Port, Sources, Spec};
 use crate::services::model::value::{Endpoint, ServiceName, Tracked};
 use crate::services::table::part::{endpoints, group, size};
 
@@ -205,7 +205,7 @@ impl Answer<'_> {
                 (*at, *entry, PerScope { cluster, local })
             })
             .collect();
-        let others = FAMILIES.into_iter().filter(|other| *other != family);
+        let others = Family::BOTH.into_iter().filter(|other| *other != family);
         let others: usize = others.map(|other| of_family(other).len()).sum();
         self.steps
             .push(counts(&endpoints, &scopes, others).depth(1));

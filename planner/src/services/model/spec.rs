@@ -13,7 +13,6 @@ use super::claims::Class;
 use super::options::Options;
 use super::refusal::{Refusal, Refused};
 use super::scope::PerScope;
-pub use crate::addresses::FAMILIES;
 use crate::addresses::Span;
 use crate::addresses::{highest, merged, parse_address, parse_cidr, range, span};
 use crate::protocols::protocol_number;
@@ -141,7 +140,7 @@ impl Spec {
             external_ips,
             load_balancer_ips,
             refused: refused.into(),
-            limits: (FAMILIES.into_iter())
+            limits: (Family::BOTH.into_iter())
                 .filter_map(|family| Some((family, limit(&service.source_ranges, family)?)))
                 .collect(),
             node_ports: ports.iter().any(|port| port.node_port != 0),
@@ -156,7 +155,7 @@ impl Spec {
     /// The families of its frontends.
     pub fn families(&self) -> impl Iterator<Item = Family> {
         let has = |family: &Family| self.cluster_ips.iter().any(|ip| Family::of(*ip) == *family);
-        FAMILIES.into_iter().filter(has)
+        Family::BOTH.into_iter().filter(has)
     }
 
     /// Where its ports are that have groups: the first one of each name and protocol.

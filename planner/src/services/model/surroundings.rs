@@ -9,7 +9,7 @@ use tweed_core::object::node::Node;
 use tweed_core::object::service_cidr::ServiceCidr;
 
 use super::options::Options;
-use super::spec::{FAMILIES, Sources, address};
+use super::spec::{Sources, address};
 use crate::addresses::Span;
 use crate::addresses::{overlap, parse_cidr, range, span, spans_of};
 
@@ -64,7 +64,7 @@ impl Own {
         Self {
             zone: node.labels.get(ZONE_LABEL).unwrap_or_default().to_owned(),
             addresses: usable(node).collect(),
-            primary: FAMILIES.into_iter().filter_map(first).collect(),
+            primary: Family::BOTH.into_iter().filter_map(first).collect(),
         }
     }
 }
