@@ -2,7 +2,6 @@
 //! `codec` has the elements as the kernel's bytes.
 
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{Hash, Hasher};
 use std::{fmt, net::IpAddr};
 
 use ipnetwork::IpNetwork;
@@ -13,7 +12,7 @@ use crate::value::Value;
 
 /// One field of a key: every value from `first` to `last`, both included. The two
 /// are equal in sets without intervals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Field {
     /// Lowest value.
     pub first: Value,
@@ -36,17 +35,6 @@ impl Field {
     #[inline(never)]
     pub(crate) fn new(first: Value, last: Value) -> Self {
         Self { first, last }
-    }
-}
-
-/// A value that is both ends is hashed once.
-impl Hash for Field {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.first.hash(state);
-        if self.last != self.first {
-            state.write_u64(u64::MAX);
-            self.last.hash(state);
-        }
     }
 }
 

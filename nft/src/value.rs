@@ -1,7 +1,6 @@
 //! The values that keys and data of sets and maps are made of.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The type of a value. The name is that of `nft`, the length that of the kernel.
@@ -110,7 +109,7 @@ impl Type {
 }
 
 /// A value of a [`Type`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
     /// [`Type::Ipv4`] or [`Type::Ipv6`]
     Address(IpAddr),
@@ -128,31 +127,6 @@ pub enum Value {
     Interface(u32),
     /// [`Type::InnerIpv4`] or [`Type::InnerIpv6`]
     Inner(IpAddr),
-}
-
-/// In one step for each value: a sum over a set hashes all of its elements, and each step of
-/// the hash that `derive` makes, one for each tag, costs as much as the number behind it.
-impl Hash for Value {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let tagged = |tag: u64, number: u32| tag << u32::BITS | u64::from(number);
-        let (v4, v6) = match self {
-            Self::Address(_) => (1, 2),
-            _ => (3, 4),
-        };
-        state.write_u64(match self {
-            Self::Address(IpAddr::V4(ip)) | Self::Inner(IpAddr::V4(ip)) => tagged(v4, ip.to_bits()),
-            Self::Address(IpAddr::V6(ip)) | Self::Inner(IpAddr::V6(ip)) => {
-                state.write_u64(tagged(v6, 0));
-                return state.write_u128(ip.to_bits());
-            }
-            Self::Protocol(number) => tagged(5, (*number).into()),
-            Self::Port(port) => tagged(6, (*port).into()),
-            Self::Class(number) => tagged(8, *number),
-            Self::Index(number) => tagged(9, *number),
-            Self::Family(number) => tagged(10, (*number).into()),
-            Self::Interface(number) => tagged(11, *number),
-        });
-    }
 }
 
 impl Value {
