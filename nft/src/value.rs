@@ -83,8 +83,7 @@ impl Type {
         let number = || Some(u32::from_be_bytes(bytes.try_into().ok()?));
         Some(match self {
             Self::Class => Value::Class(number()?),
-            Self::Index => Value::Index(number()?),
-            Self::Interface => Value::Interface(number()?),
+            Self::Index | Self::Interface => Value::Index(number()?),
             _ => self.read(bytes)?,
         })
     }
@@ -95,12 +94,14 @@ impl Type {
         Some(match self {
             Self::Ipv4 => Value::Address(<[u8; 4]>::try_from(bytes).ok()?.into()),
             Self::Ipv6 => Value::Address(<[u8; 16]>::try_from(bytes).ok()?.into()),
-            Self::Protocol => Value::Protocol(u8::from_be_bytes(bytes.try_into().ok()?)),
+            Self::Protocol | Self::Family => {
+                Value::Protocol(u8::from_be_bytes(bytes.try_into().ok()?))
+            }
             Self::Port | Self::NewPort => Value::Port(u16::from_be_bytes(bytes.try_into().ok()?)),
             Self::Class => Value::Class(u32::from_ne_bytes(bytes.try_into().ok()?)),
-            Self::Index => Value::Index(u32::from_ne_bytes(bytes.try_into().ok()?)),
-            Self::Family => Value::Family(u8::from_be_bytes(bytes.try_into().ok()?)),
-            Self::Interface => Value::Interface(u32::from_ne_bytes(bytes.try_into().ok()?)),
+            Self::Index | Self::Interface => {
+                Value::Index(u32::from_ne_bytes(bytes.try_into().ok()?))
+            }
             Self::Ipv6Interface => return None,
             Self::InnerIpv4 => Value::Inner(<[u8; 4]>::try_from(bytes).ok()?.into()),
             Self::InnerIpv6 => Value::Inner(<[u8; 16]>::try_from(bytes).ok()?.into()),
@@ -113,18 +114,14 @@ impl Type {
 pub enum Value {
     /// [`Type::Ipv4`] or [`Type::Ipv6`]
     Address(IpAddr),
-    /// [`Type::Protocol`]
+    /// [`Type::Protocol`] or [`Type::Family`]
     Protocol(u8),
     /// [`Type::Port`] or [`Type::NewPort`]
     Port(u16),
     /// [`Type::Class`]
     Class(u32),
-    /// [`Type::Index`]
+    /// [`Type::Index`] or [`Type::Interface`]
     Index(u32),
-    /// [`Type::Family`]
-    Family(u8),
-    /// [`Type::Interface`]
-    Interface(u32),
     /// [`Type::InnerIpv4`] or [`Type::InnerIpv6`]
     Inner(IpAddr),
 }
@@ -139,9 +136,9 @@ impl Value {
             Self::Address(IpAddr::V6(ip)) | Self::Inner(IpAddr::V6(ip)) => {
                 bytes.extend(ip.octets());
             }
-            Self::Protocol(number) | Self::Family(number) => bytes.push(number),
+            Self::Protocol(number) => bytes.push(number),
             Self::Port(port) => bytes.extend(port.to_be_bytes()),
-            Self::Class(number) | Self::Index(number) | Self::Interface(number) => {
+            Self::Class(number) | Self::Index(number) => {
                 bytes.extend(number.to_ne_bytes());
             }
         }
@@ -150,7 +147,7 @@ impl Value {
     /// The same with every number in network byte order.
     pub fn write_for_network(self, bytes: &mut Vec<u8>) {
         match self {
-            Self::Class(number) | Self::Index(number) | Self::Interface(number) => {
+            Self::Class(number) | Self::Index(number) => {
                 bytes.extend(number.to_be_bytes());
             }
             _ => self.write(bytes),
@@ -177,8 +174,6 @@ impl Value {
             Self::Port(port) => Self::Port(port.checked_add_signed(by.into())?),
             Self::Class(number) => Self::Class(number.checked_add_signed(by.into())?),
             Self::Index(index) => Self::Index(index.checked_add_signed(by.into())?),
-            Self::Family(number) => Self::Family(number.checked_add_signed(by)?),
-            Self::Interface(index) => Self::Interface(index.checked_add_signed(by.into())?),
         })
     }
 }
@@ -195,10 +190,10 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(ip) => write!(f, "{ip}"),
-            Self::Protocol(number) | Self::Family(number) => write!(f, "{number}"),
+            Self::Protocol(number) => write!(f, "{number}"),
             Self::Port(port) => write!(f, "{port}"),
             Self::Class(number) => write!(f, "{number:#010x}"),
-            Self::Index(index) | Self::Interface(index) => write!(f, "{index}"),
+            Self::Index(index) => write!(f, "{index}"),
             Self::Inner(IpAddr::V4(ip)) => write!(f, "{:#010x}", ip.to_bits()),
             Self::Inner(IpAddr::V6(ip)) => write!(f, "{:#034x}", ip.to_bits()),
         }
@@ -230,7 +225,7 @@ mod tests {
             [4, 3, 2, 1]
         };
         assert_eq!(written(Value::Class(0x0102_0304)), of_machine);
-        assert_eq!(written(Value::Interface(0x0102_0304)), of_machine);
+        assert_eq!(written(Value::Index(0x0102_0304)), of_machine);
         assert_eq!(
             Type::Class.read(&of_machine),
             Some(Value::Class(0x0102_0304))

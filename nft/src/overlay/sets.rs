@@ -40,7 +40,7 @@ const POD_LINK: Keys<(IpAddr, u32)> = Keys {
     types: &[Type::Ipv4, Type::Interface],
     interval: false,
     family: Some(|(address, _)| Family::of(*address)),
-    key: |(address, link)| Key::of([Value::Address(*address), Value::Interface(*link)]),
+    key: |(address, link)| Key::of([Value::Address(*address), Value::Index(*link)]),
 };
 
 /// What the sets should hold. A CIDR that lies in another is left out, since

@@ -71,7 +71,7 @@ impl Generation {
         let verdict = Data::Verdict(Verdict::Goto(self.chain()));
         [FAMILY_IPV4, FAMILY_IPV6]
             .map(|family| {
-                let key = Field::from(Value::Family(family)).into();
+                let key = Field::from(Value::Protocol(family)).into();
                 (key, Some(Box::new(verdict.clone())))
             })
             .into()
