@@ -306,3 +306,15 @@ fn element<K, V>(
     let data = (values.data)(key, value)?;
     Some(((keys.key)(key), data))
 }
+
+/// What the sets of a plan hold. Each is provided by ascending key, which the reconciler relies
+/// on.
+#[cfg(test)]
+pub(crate) fn contents<D: Schema>(desired: &D) -> crate::element::Contents {
+    let of_set = |set: PlannedSet<D>| {
+        let elements: Vec<Element> = desired.elements(&set.name()).collect();
+        assert!(elements.is_sorted_by(|(one, _), (next, _)| one < next));
+        (set.name(), elements.into_iter().collect())
+    };
+    D::sets().map(of_set).collect()
+}

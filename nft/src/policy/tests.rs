@@ -10,9 +10,8 @@ use tweed_planner::policy::verdicts::{FIRST_PROFILE, PerDirection, PortSet, Verd
 use super::generation::Generation;
 use super::skeleton;
 use super::steps::Steps;
-use crate::element::{self, Change, Contents, Elements, apply};
-use crate::provider::Provider;
-use crate::schema::{self, Schema as _};
+use crate::element::{self, Change, Elements, apply};
+use crate::schema::{self, contents};
 
 #[path = "../../tests/nft/policy/delta.rs"]
 mod delta;
@@ -136,12 +135,6 @@ fn desired() -> impl Strategy<Value = Desired> {
         })
 }
 
-fn contents(desired: &Desired) -> Contents {
-    let names = Desired::sets().map(|set| set.name());
-    let elements = |name: &String| Provider::elements(desired, name).collect();
-    names.map(|name| (name.clone(), elements(&name))).collect()
-}
-
 /// Only what a profile allows is split, so that the change of all others finds the new
 /// profiles there and the old ones still there.
 #[test]
@@ -210,13 +203,5 @@ proptest! {
         let mut after = contents(&old);
         apply(&mut after, &schema::changes::<Desired>(&delta::delta(&old, &new, false)));
         prop_assert_eq!(after, contents(&new));
-    }
-
-    #[test]
-    fn elements_are_provided_by_ascending_key(desired in desired()) {
-        for set in Desired::sets() {
-            let keys: Vec<_> = Provider::elements(&desired, &set.name()).map(|(key, _)| key).collect();
-            prop_assert!(keys.is_sorted());
-        }
     }
 }

@@ -17,7 +17,7 @@ use super::table::steps;
 use super::{known_numbers, skeleton};
 use crate::element::{Contents, Data, Elements, ElementsDelta, Field, Key, apply};
 use crate::provider::Provider;
-use crate::schema::{self, Schema as _};
+use crate::schema::{self, contents};
 
 #[test]
 fn the_table_with_services() {
@@ -130,16 +130,6 @@ fn limited() -> impl Strategy<Value = Desired> {
             open_to_node,
             ..Desired::default()
         })
-}
-
-fn contents(desired: &Desired) -> Contents {
-    let names = Desired::sets().map(|set| set.name());
-    names
-        .map(|name| {
-            let elements: Elements = Provider::elements(desired, &name).collect();
-            (name, elements)
-        })
-        .collect()
 }
 
 #[test]
@@ -359,13 +349,5 @@ proptest! {
             Ok(Some(Provider::elements(&desired, &set.name).collect()))
         });
         prop_assert_eq!(read.unwrap(), earlier::written(&desired));
-    }
-
-    #[test]
-    fn elements_are_provided_by_ascending_key(desired in desired()) {
-        for set in Desired::sets() {
-            let keys: Vec<_> = Provider::elements(&desired, &set.name()).map(|(key, _)| key).collect();
-            prop_assert!(keys.is_sorted());
-        }
     }
 }
