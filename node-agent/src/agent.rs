@@ -120,14 +120,7 @@ pub async fn run(
     tasks.spawn("the source of Nodes", source.run(events));
     let updating = update(received, Arc::clone(&state), kept, metrics.clone());
     tasks.spawn("the task that applies changes of Nodes", updating);
-    if config.policy_log && !config.once {
-        let log = drop_log::run(Arc::clone(&state), Arc::clone(&board), metrics.clone());
-        tasks.spawn("the task that logs dropped packets", log);
-    }
-    if config.probe_peers {
-        let probing = probe::run(Arc::clone(&state), Arc::clone(&board), metrics.clone());
-        tasks.spawn("the task that probes other nodes", probing);
-    }
+    watch_packets(&mut tasks, &config, &state, &served);
     watch_components(&mut tasks, sources, &config, &state, &metrics, wanted);
 
     let mut too_late = std::pin::pin!(too_late(&config));
@@ -220,6 +213,19 @@ fn watch_components(
         let watches = PolicyWatches::new(sources, name, Arc::clone(state), metrics.clone());
         let watching = watches.run(wanted);
         tasks.spawn("the task that watches what policies need", watching);
+    }
+}
+
+/// Has `tasks` log dropped packets and probe the other nodes, where that is wanted.
+fn watch_packets(tasks: &mut Tasks, config: &Config, state: &Arc<State>, served: &http::Sources) {
+    let (board, metrics) = (&served.board, &served.metrics);
+    if config.policy_log && !config.once {
+        let log = drop_log::run(Arc::clone(state), Arc::clone(board), metrics.clone());
+        tasks.spawn("the task that logs dropped packets", log);
+    }
+    if config.probe_peers {
+        let probing = probe::run(Arc::clone(state), Arc::clone(board), metrics.clone());
+        tasks.spawn("the task that probes other nodes", probing);
     }
 }
 

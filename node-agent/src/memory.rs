@@ -5,19 +5,14 @@
 
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
 /// Time between two times that free memory is given back.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// Gives free memory back periodically, until `stop`.
-pub async fn give_back(stop: CancellationToken) {
+/// Gives free memory back periodically, for ever.
+pub async fn give_back() {
     let mut times = tokio::time::interval(PERIOD);
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = times.tick() => {}
-        }
+        times.tick().await;
         // With much of it that takes milliseconds.
         let _ = tokio::task::spawn_blocking(trim).await;
     }

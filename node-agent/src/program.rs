@@ -157,8 +157,7 @@ async fn run_over(
         tasks.spawn("the HTTP server", server);
         let noticing = notice_loop(Arc::clone(&board));
         tasks.spawn("the task that notices a loop that has stopped", noticing);
-        let giving_back = memory::give_back(stop.clone());
-        tasks.spawn("the task that gives memory back", giving_back);
+        tasks.spawn("the task that gives memory back", memory::give_back());
         match Watchdog::asked_for(|name| std::env::var_os(name), std::process::id()) {
             Ok(None) => {}
             Ok(Some(watchdog)) => {

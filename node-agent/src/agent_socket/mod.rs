@@ -1,9 +1,10 @@
 //! The server of `agent.sock`: what programs on the node ask this agent
 //! ([`tweed_core::agent_socket`]).
 //!
-//! [`AgentSocket::open`] makes the socket, [`run`] answers on it. Each connection is a task, with one request and one answer; their number and
-//! the time of each are bounded. The runtime's thread does not wait for the kernel here: a
-//! request for the kernel thread goes into the shared [`State`], which wakes that thread.
+//! [`AgentSocket::open`] makes the socket, [`run`] answers on it. Each connection is a task,
+//! with one request and one answer; their number and the time of each are bounded. The
+//! runtime's thread does not wait for the kernel here: a request for the kernel thread goes
+//! into the shared [`State`], which wakes that thread.
 //! Questions of people, which need what the kernel thread plans with, are answered one at a
 //! time in a thread of their own ([`Questions`]): a pod that is added does not wait for them.
 //! What they ask of the kernel, they ask while the kernel thread can plan.

@@ -30,7 +30,7 @@ const RETRY: Duration = Duration::from_secs(10);
 /// How often it is looked at least whether there is anybody to ask, and what is wrong.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Probes the peers in `state` until `stop` is cancelled.
+/// Probes the peers in `state`, for ever.
 pub async fn run(state: Arc<State>, board: Arc<StatusBoard>, metrics: Metrics) {
     let random = RandomState::new();
     let link = Arc::new(Link {

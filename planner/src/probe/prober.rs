@@ -176,7 +176,8 @@ impl Prober {
     fn asked(&mut self, id: u64) -> Option<&mut Path> {
         let is_of = |path: &Path| path.sent.iter().any(|sent| sent.id == id);
         let mut open = self.open.iter().map(|(_, address)| *address);
-        let address = open.find(|address| self.paths.get(address).is_some_and(|path| is_of(path)))?;
+        let address =
+            open.find(|address| self.paths.get(address).is_some_and(|path| is_of(path)))?;
         self.paths.get_mut(&address).map(Box::as_mut)
     }
 
