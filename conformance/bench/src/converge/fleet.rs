@@ -161,7 +161,7 @@ mod tests {
     fn a_node_is_as_large_as_real_ones() {
         let node = FleetNode::numbered(4711).encoded();
         let [json, protobuf] = [false, true].map(|protobuf| node.event("ADDED", protobuf).len());
-        assert!((16_000..18_000).contains(&json), "{json} and {protobuf}");
+        assert!((15_000..18_000).contains(&json), "{json} and {protobuf}");
         assert!((12_000..13_500).contains(&protobuf), "{protobuf}");
     }
 }
