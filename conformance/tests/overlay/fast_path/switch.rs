@@ -28,7 +28,7 @@ fn it_is_switched_off_for_a_while_and_comes_back() -> Result<(), LabError> {
     scene.wait_for(1, "vxlan-in")?;
     assert!(fast_path(&scene.cluster, &[])?.contains("the fast path is on"));
 
-    let off = fast_path(&scene.cluster, &["off", "--for", "3s"])?;
+    let off = fast_path(&scene.cluster, &["off", "--for", "8s"])?;
     assert!(off.contains("switched off for now"), "{off}");
     let hooks = agent(&scene.cluster, 1).metric("tweed_fast_path_hooks")?;
     assert_eq!(hooks, Some(0.0));
