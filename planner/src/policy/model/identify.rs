@@ -23,6 +23,9 @@ use crate::tables::put;
 /// The lists of peers that are new or gone.
 type Changed = BTreeMap<Number, Arc<[Atom]>>;
 
+/// The number of kinds from which on they are looked up together, not one by one.
+const MANY: usize = 64;
+
 /// What has changed in identities.
 #[derive(Debug, Default)]
 pub struct Identified {
@@ -56,16 +59,19 @@ impl Model {
             self.pending.addresses.extend(index.nodes.addresses());
             self.pending.addresses.extend(self.locals.keys());
         }
-        let mut atoms = changed.values().flat_map(|atoms| atoms.iter());
-        if { atoms.clone() }.any(|atom| matches!(atom, Atom::Nodes(_))) {
+        self.refresh_kinds(index, &changed);
+        if changed
+            .values()
+            .any(|atoms| atoms.iter().any(|atom| matches!(atom, Atom::Nodes(_))))
+        {
             self.pending.addresses.extend(index.nodes.addresses());
         }
-        let networks = atoms.any(Atom::is_network);
+        let networks = changed.values().flat_map(|atoms| atoms.iter());
+        let networks = { networks }.any(Atom::is_network);
         let before = networks.then(|| verdicts.desired.networks.clone());
         if networks {
             self.cut_networks(index);
         }
-        self.refresh_kinds(index, &changed);
         let (places, moves) = self.moves(index, verdicts.desired, networks);
         let (numbers, touched) = self.identities.apply(&moves);
         let mut identified = Identified {
@@ -89,27 +95,28 @@ impl Model {
         identified
     }
 
-    /// Brings up to date which lists of peers pods of each kind are in, those of the pending
-    /// addresses included, and notes the addresses of those for which they differ.
+    /// Brings up to date which lists of peers pods of each kind are in, and notes the
+    /// addresses of those for which they differ.
     fn refresh_kinds(&mut self, index: &Index, changed: &Changed) {
         let namespaces = self.pending.namespaces.take();
         let is_moved = |kind: &&Arc<Kind>| {
             let all = namespaces.as_ref();
             all.is_none_or(|all| all.contains(&*kind.namespace))
         };
-        let moved: HashSet<Arc<Kind>> = self.kind_sets.keys().filter(is_moved).cloned().collect();
+        let mut looked_up: Vec<Arc<Kind>> =
+            self.kind_sets.keys().filter(is_moved).cloned().collect();
         let mut atoms = changed.values().flat_map(|atoms| atoms.iter());
         if atoms.any(Atom::is_by_labels) {
-            self.add_sets(index, changed, &moved);
+            self.add_sets(index, changed, &looked_up);
         }
-        let pending = self.pending.addresses.iter();
-        let pending = pending.filter_map(|address| self.kind_at(index, *address));
-        let new = pending.filter(|kind| !self.kind_sets.contains_key(*kind));
-        let new: HashSet<Arc<Kind>> = new.cloned().collect();
-        let kinds: Vec<Arc<Kind>> = moved.into_iter().chain(new).collect();
-        let found = selection::lists_of(&kinds, &labels_of(index, &kinds), self.peer_sets.iter());
-        for (kind, sets) in kinds.into_iter().zip(found) {
-            self.set_kind(index, kind, sets.into());
+        // Where many pods come at once their kinds are looked up together.
+        if self.pending.addresses.len() >= MANY {
+            let new = index.pods.kinds();
+            let new = new.filter(|kind| !self.kind_sets.contains_key(*kind));
+            looked_up.extend(new.cloned());
+        }
+        for (kind, sets) in self.sets_of(index, looked_up) {
+            self.set_kind(index, kind, sets);
         }
         if self.kind_sets.len() > 1024 + 2 * index.pods.kinds().len() {
             // One reference is the index's interner's, one is this map's.
@@ -118,12 +125,20 @@ impl Model {
         }
     }
 
-    /// The kind of the pod that has an address, as others see it.
-    fn kind_at<'a>(&'a self, index: &'a Index, address: IpAddr) -> Option<&'a Arc<Kind>> {
-        match self.locals.get(&address) {
-            Some(local) => local.peer(),
-            None => { index.pods.at(address, &index.nodes) }.map(|pod| &pod.kind),
-        }
+    /// Looks up all lists of peers for kinds: for many of them together.
+    fn sets_of(&self, index: &Index, kinds: Vec<Arc<Kind>>) -> Vec<(Arc<Kind>, Arc<[Number]>)> {
+        let labels = labels_of(index, &kinds);
+        let found: Vec<Arc<[Number]>> = if kinds.len() < MANY {
+            let each = kinds.iter().filter_map(|kind| {
+                let found = self.peer_sets.of_kind(kind, labels.get(&kind.namespace)?);
+                Some(found.into_iter().collect())
+            });
+            each.collect()
+        } else {
+            let found = selection::lists_of(&kinds, &labels, self.peer_sets.iter());
+            found.into_iter().map(Arc::from).collect()
+        };
+        kinds.into_iter().zip(found).collect()
     }
 
     /// Sets which lists of peers pods of a kind are in.
@@ -142,8 +157,9 @@ impl Model {
 
     /// Enters the new lists of peers into the known kinds but `others`, and removes those that
     /// are gone.
-    fn add_sets(&mut self, index: &Index, changed: &Changed, others: &HashSet<Arc<Kind>>) {
-        let kinds = self.kind_sets.keys().filter(|kind| !others.contains(*kind));
+    fn add_sets(&mut self, index: &Index, changed: &Changed, others: &[Arc<Kind>]) {
+        let others: HashSet<&Arc<Kind>> = others.iter().collect();
+        let kinds = self.kind_sets.keys().filter(|kind| !others.contains(kind));
         let kinds: Vec<Arc<Kind>> = kinds.cloned().collect();
         let new = changed.iter().map(|(id, atoms)| (*id, &**atoms));
         let new = new.filter(|(id, _)| self.peer_sets.has(*id));
@@ -274,8 +290,11 @@ impl Model {
     }
 
     /// What rules can tell of an address that is a pod's or a Node's.
-    fn content(&self, index: &Index, address: IpAddr) -> Option<Content> {
-        let kind = self.kind_at(index, address);
+    fn content(&mut self, index: &Index, address: IpAddr) -> Option<Content> {
+        let kind = match self.locals.get(&address) {
+            Some(local) => local.peer().cloned(),
+            None => { index.pods.at(address, &index.nodes) }.map(|pod| pod.kind.clone()),
+        };
         let nodes: Vec<_> = index.nodes.at(address).map(|(_, node)| node).collect();
         if kind.is_none() && nodes.is_empty() {
             return None;
@@ -291,8 +310,18 @@ impl Model {
         let mut ports = Vec::new();
         let listed = kind.is_some() && self.holds;
         if let Some(kind) = kind {
-            let of_kind = self.kind_sets.get(kind).into_iter();
-            sets.extend(of_kind.flat_map(|sets| sets.iter()));
+            if !self.kind_sets.contains_key(&kind) {
+                let labels = index.labels_of(&kind.namespace);
+                let of = self.peer_sets.of_kind(&kind, &labels);
+                self.kind_sets
+                    .insert(kind.clone(), of.into_iter().collect());
+            }
+            sets.extend(
+                self.kind_sets
+                    .get(&kind)
+                    .into_iter()
+                    .flat_map(|sets| sets.iter()),
+            );
             let used = kind
                 .ports
                 .iter()

@@ -2,16 +2,18 @@
 //! an address is in is all that rules can tell of it, so that is its identity.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use tweed_core::family::Family;
+use tweed_core::object::namespace::Namespace;
 use tweed_core::object::node_labels::NodeLabels;
-use tweed_core::object::selector::LabelSelector;
+use tweed_core::object::selector::{LabelSelector, Labels, Operator};
 
 use super::end_addresses::EndAddresses;
+use super::labels::Kind;
 use super::rules::{Atom, Namespaces};
 use super::verdicts::Number;
 use super::wants;
@@ -30,12 +32,22 @@ struct PeerSet {
     pods_of: BTreeSet<Namespaces>,
 }
 
+/// What a selector of pods needs at least: it is looked for only under these.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Anchor {
+    /// The namespace, if there can be only one.
+    namespace: Option<String>,
+    /// A label, if there must be one with one value.
+    label: Option<(String, String)>,
+}
+
 /// All lists of peers that rules in force have.
 #[derive(Debug, Default)]
 pub struct PeerSets {
     numbers: Numbers,
     ids: HashMap<Arc<[Atom]>, Number>,
     sets: BTreeMap<Number, PeerSet>,
+    anchors: HashMap<Anchor, Vec<(Number, Atom)>>,
     nodes: BTreeSet<(LabelSelector, Number)>,
     /// Lists that are new, or gone, since they were last taken.
     changed: BTreeMap<Number, Arc<[Atom]>>,
@@ -56,8 +68,15 @@ impl PeerSets {
         let mut pods_of: BTreeSet<Cow<'_, Namespaces>> = BTreeSet::new();
         for atom in atoms.iter() {
             pods_of.extend(wants::pods_of(atom));
-            if let Atom::Nodes(selector) = atom {
-                self.nodes.insert((selector.clone(), id));
+            match atom {
+                Atom::Pods(namespaces, pod) => {
+                    let under = self.anchors.entry(anchor(namespaces, pod)).or_default();
+                    under.push((id, atom.clone()));
+                }
+                Atom::Nodes(selector) => {
+                    self.nodes.insert((selector.clone(), id));
+                }
+                Atom::Block(..) | Atom::PodsIn(..) => {}
             }
         }
         self.ids.insert(atoms.clone(), id);
@@ -106,9 +125,21 @@ impl PeerSets {
         let atoms = set.atoms.clone();
         self.sets.remove(&id);
         self.ids.remove(&atoms);
+        // Thousands of selectors may be under one anchor.
+        let mut anchors = HashSet::new();
         for atom in atoms.iter() {
-            if let Atom::Nodes(selector) = atom {
-                self.nodes.remove(&(selector.clone(), id));
+            match atom {
+                Atom::Pods(namespaces, pod) => drop(anchors.insert(anchor(namespaces, pod))),
+                Atom::Nodes(selector) => drop(self.nodes.remove(&(selector.clone(), id))),
+                Atom::Block(..) | Atom::PodsIn(..) => {}
+            }
+        }
+        for anchor in anchors {
+            if let Some(under) = self.anchors.get_mut(&anchor) {
+                under.retain(|(one, _)| *one != id);
+                if under.is_empty() {
+                    self.anchors.remove(&anchor);
+                }
             }
         }
         self.changed.insert(id, atoms);
@@ -125,6 +156,29 @@ impl PeerSets {
     /// Whether a list is in use.
     pub fn has(&self, id: Number) -> bool {
         self.sets.contains_key(&id)
+    }
+
+    /// The lists that pods of a kind are in, by their numbers.
+    pub fn of_kind(&self, kind: &Kind, namespace: &Labels) -> BTreeSet<Number> {
+        let mut found = BTreeSet::new();
+        let mut anchor = Anchor {
+            namespace: None,
+            label: None,
+        };
+        for name in [None, Some(&kind.namespace)] {
+            anchor.namespace = name.map(|name| name.to_string());
+            let labels = kind.labels.iter();
+            let labels = labels.map(|(key, value)| Some((key.to_owned(), value.to_owned())));
+            for label in labels.chain([None]) {
+                anchor.label = label;
+                for (id, atom) in self.anchors.get(&anchor).into_iter().flatten() {
+                    if !found.contains(id) && selects_kind(atom, kind, namespace) {
+                        found.insert(*id);
+                    }
+                }
+            }
+        }
+        found
     }
 
     /// The lists that a Node with these labels is in.
@@ -166,6 +220,40 @@ pub fn ranges(atoms: &[Atom], family: Family) -> Vec<Range> {
         }
     }
     addresses::merged(all)
+}
+
+/// Whether pods of a kind are meant.
+pub fn selects_kind(atom: &Atom, kind: &Kind, namespace: &Labels) -> bool {
+    let Atom::Pods(namespaces, pod) = atom else {
+        return false;
+    };
+    let there = match namespaces {
+        Namespaces::Named(name) => **name == *kind.namespace,
+        Namespaces::Selected(selector) => selector.selects(namespace),
+    };
+    there && kind.labels.selected_by(pod)
+}
+
+fn anchor(namespaces: &Namespaces, pod: &LabelSelector) -> Anchor {
+    let namespace = match namespaces {
+        Namespaces::Named(name) => Some(name.clone()),
+        Namespaces::Selected(selector) => {
+            let mut labels = selector.match_labels.iter();
+            let name = labels.find(|(key, _)| key == Namespace::NAME_LABEL);
+            name.map(|(_, value)| value.clone())
+        }
+    };
+    let expressions = pod.match_expressions.iter();
+    let equal = expressions.filter_map(|one| match (&one.operator, &one.values[..]) {
+        (Operator::In, [value]) => Some((&one.key, value)),
+        _ => None,
+    });
+    let labels = pod.match_labels.iter().map(|(key, value)| (key, value));
+    let label = labels.chain(equal).next();
+    Anchor {
+        namespace,
+        label: label.map(|(key, value)| (key.clone(), value.clone())),
+    }
 }
 
 /// Where the set of lists changes that addresses are in. In the order of addresses.

@@ -1,9 +1,8 @@
-//! Which kinds of pods lists of peers have.
+//! Which kinds of pods each of many lists of peers has, found together.
 //!
 //! A policy may have thousands of selectors, and each may be about every kind. So they are not
-//! asked one by one of each of many kinds: what a selector selects is put together from the
-//! kinds that have each of its labels, which costs what the selector says, and a bit for each
-//! kind.
+//! asked one by one of each kind: what a selector selects is put together from the kinds that
+//! have each of its labels, which costs what the selector says, and a bit for each kind.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,10 +15,6 @@ use super::verdicts::Number;
 
 /// Maximum number of selectors of namespaces of which it is remembered what they select.
 const MAX_KNOWN: usize = 1024;
-
-/// The number of kinds from which on they are looked up together. For fewer it costs more to
-/// bring them into order than to ask each selector.
-const MANY: usize = 8;
 
 /// A set of places in a list of things.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,18 +163,6 @@ impl Kinds<'_> {
     }
 }
 
-/// Whether pods of a kind, whose namespace has these labels, are meant.
-fn selects(atom: &Atom, kind: &Kind, namespace: &Labels) -> bool {
-    let Atom::Pods(namespaces, pods) = atom else {
-        return false;
-    };
-    let there = match namespaces {
-        Namespaces::Named(name) => **name == *kind.namespace,
-        Namespaces::Selected(selector) => selector.selects(namespace),
-    };
-    there && kind.labels.selected_by(pods)
-}
-
 /// The lists that pods of each of these kinds are in, in ascending order as the lists are.
 /// `labels` are those of the kinds' namespaces.
 pub fn lists_of<'a>(
@@ -187,15 +170,6 @@ pub fn lists_of<'a>(
     labels: &BTreeMap<Arc<str>, Labels>,
     lists: impl Iterator<Item = (Number, &'a [Atom])> + Clone,
 ) -> Vec<Vec<Number>> {
-    if kinds.len() < MANY {
-        let of_kind = |kind: &Arc<Kind>| {
-            let there = &labels[&kind.namespace];
-            let has = |atoms: &[Atom]| atoms.iter().any(|atom| selects(atom, kind, there));
-            let found = lists.clone().filter(|(_, atoms)| has(atoms));
-            found.map(|(number, _)| number).collect()
-        };
-        return kinds.iter().map(of_kind).collect();
-    }
     let (mut of_pods, mut of_namespaces) = (HashSet::new(), HashSet::new());
     for atom in lists.clone().flat_map(|(_, atoms)| atoms.iter()) {
         if let Atom::Pods(namespaces, pods) = atom {
@@ -250,6 +224,7 @@ mod tests {
 
     use super::*;
     use crate::policy::model::labels::Interner;
+    use crate::policy::model::peer_sets::selects_kind;
     use crate::tests::dice::Dice;
 
     const KEYS: [&str; 3] = ["a", "b", "c"];
@@ -318,8 +293,11 @@ mod tests {
             let found = lists_of(&kinds, &labels, (0..).zip(lists.iter().map(Vec::as_slice)));
             for (kind, found) in kinds.iter().zip(found) {
                 let of = &labels[&kind.namespace];
-                let has = |list: &[Atom]| list.iter().any(|atom| selects(atom, kind, of));
-                let expected = (0..).zip(&lists).filter(|(_, list)| has(list));
+                let selects = |list: &[Atom]| {
+                    let mut atoms = list.iter();
+                    atoms.any(|atom| selects_kind(atom, kind, of))
+                };
+                let expected = (0..).zip(&lists).filter(|(_, list)| selects(list));
                 let expected: Vec<Number> = expected.map(|(number, _)| number).collect();
                 assert_eq!(found, expected, "{kind:?} {lists:#?}");
             }
