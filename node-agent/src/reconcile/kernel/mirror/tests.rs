@@ -49,6 +49,25 @@ fn a_next_hop_that_the_kernel_does_not_delete_as_ours_is_somebody_elses() {
     assert!(mirror.beside().is_empty());
 }
 
+/// Others change routes without a notification that is read, so each dump is compared.
+#[test]
+fn a_dump_with_as_many_routes_as_are_known_may_have_others() {
+    let via = |gateway: &str| Route {
+        gateway: Some(gateway.parse().unwrap()),
+        ..Route::to("10.244.2.0/24".parse().unwrap(), 116)
+    };
+    let (ours, changed) = (via("10.244.2.0"), via("192.0.2.2"));
+    let elsewhere = Route::to("10.244.3.0/24".parse().unwrap(), 116);
+    let mut mirror = Mirror::default();
+    mirror.set_routes(vec![ours.clone()]);
+    for other in [changed, elsewhere] {
+        assert!(mirror.set_routes(vec![other.clone()]));
+        assert!(!mirror.set_routes(vec![other.clone()]));
+        assert_eq!(mirror.routes_with(&route_key(&other)), [other]);
+    }
+    assert!(mirror.routes_with(&route_key(&ours)).is_empty());
+}
+
 #[test]
 fn routes_of_others_stay_known_while_only_ours_are_read() {
     let ours = Route::to("10.244.2.0/24".parse().unwrap(), 116);
