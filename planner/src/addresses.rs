@@ -121,8 +121,8 @@ pub fn spans_of<'a>(
 ) -> BTreeSet<Span> {
     let of_family = |family| {
         let is = |one: &&IpNetwork| Family::of(one.network()) == family;
-        let networks = networks.into_iter().filter(is);
-        let ranges = merged(networks.flat_map(|one| without(one, holes)).collect());
+        let same_family = networks.into_iter().filter(is);
+        let ranges = merged(same_family.flat_map(|one| without(one, holes)).collect());
         ranges.into_iter().map(move |range| span(family, range))
     };
     Family::BOTH.into_iter().flat_map(of_family).collect()
@@ -247,16 +247,15 @@ mod tests {
 
     #[test]
     fn an_address_is_within_a_span_of_its_family_alone() {
-        let spans = [
+        let ends = [
             ("10.0.0.0", "10.0.0.255"),
             ("10.0.2.0", "10.0.2.0"),
             ("fd00::", "fd00::f"),
         ];
-        let spans = spans.map(|(first, last)| Span {
+        let spans = BTreeSet::from(ends.map(|(first, last)| Span {
             first: first.parse().unwrap(),
             last: last.parse().unwrap(),
-        });
-        let spans = BTreeSet::from(spans);
+        }));
         for (ip, expected) in [
             ("9.255.255.255", false),
             ("10.0.0.0", true),

@@ -191,8 +191,8 @@ impl<T: Eq + Hash> Interned<T> {
                 *leaving.entry(was).or_default() += 1;
             }
             let Some(value) = value else { continue };
-            let number = known.entry(value);
-            let number = number.or_insert_with(|| self.ids.get(value).copied());
+            let entry = known.entry(value);
+            let number = entry.or_insert_with(|| self.ids.get(value).copied());
             if let (Some(was), None) = (was, number) {
                 becoming.entry((was, value)).or_insert((0, value)).0 += 1;
             }
@@ -205,8 +205,8 @@ impl<T: Eq + Hash> Interned<T> {
             .map(|((number, _), (count, value))| (usize::MAX - count, number, value))
             .collect();
         followers.sort_by_key(|(rank, number, _)| (*rank, *number));
-        let followers = followers.into_iter();
         followers
+            .into_iter()
             .map(|(_, number, value)| (number, value))
             .collect()
     }

@@ -127,10 +127,10 @@ fn measure(policies: usize, peers: usize, sets: usize) -> [Duration; 4] {
         let mut all = (0..policies).map(|number| policy(number, peers));
         all.all(|policy| planner.apply_network_policies(Event::Apply(policy)))
     });
-    let comes = (policies..policies + 3).map(|number| {
+    let times = (policies..policies + 3).map(|number| {
         timed(&|planner| planner.apply_network_policies(Event::Apply(policy(number, peers))))
     });
-    let comes = comes.max().unwrap();
+    let comes = times.max().unwrap();
     let pod = timed(&|planner| planner.apply_pods(&PodScope::All, Event::Apply(pod(sets))));
     let goes =
         timed(&|planner| planner.apply_network_policies(Event::Delete(policy(0, peers).key())));

@@ -83,8 +83,8 @@ impl Cluster {
     /// are left out.
     #[must_use]
     pub fn resumed(mut self, nodes: impl IntoIterator<Item = Node>) -> Self {
-        let nodes = nodes.into_iter().map(|node| self.share_labels(node));
-        let nodes: Objects<Node> = nodes.map(|node| (node.key(), node)).collect();
+        let shared = nodes.into_iter().map(|node| self.share_labels(node));
+        let nodes: Objects<Node> = shared.map(|node| (node.key(), node)).collect();
         let held = nodes.contains_key(&self.own).then_some(nodes);
         Self {
             switched: held.is_some(),

@@ -60,8 +60,8 @@ impl Network {
     /// nodes can ask there whether they reach this one.
     pub fn local_addresses(&self) -> BTreeSet<IpNetwork> {
         let cidrs = self.pod_cidrs.iter();
-        let cidrs = cidrs.filter(|_| self.desired.vxlan.is_none());
-        cidrs.map(|cidr| cidr.network().into()).collect()
+        let without_device = cidrs.filter(|_| self.desired.vxlan.is_none());
+        without_device.map(|cidr| cidr.network().into()).collect()
     }
 
     /// Whether `ip` is in a pod CIDR of this node. A local pod for whose address

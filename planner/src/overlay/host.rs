@@ -144,9 +144,9 @@ impl HostFacts {
     /// The networks that this machine is connected to, as far as it has been told, and that
     /// a Node could claim.
     pub fn connected_networks(&self) -> impl Iterator<Item = IpNetwork> {
-        let routes = self.connected.iter().filter(|route| !route.by_hand);
-        let routes = routes.map(|route| route.destination);
-        routes.filter(|network| !syntax::is_reserved(*network))
+        let not_by_hand = self.connected.iter().filter(|route| !route.by_hand);
+        let destinations = not_by_hand.map(|route| route.destination);
+        destinations.filter(|network| !syntax::is_reserved(*network))
     }
 
     /// The addresses of the networks here that no machine can have, each with its

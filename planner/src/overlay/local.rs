@@ -173,8 +173,8 @@ fn path(
         IpAddr::V4(_) => interface.mtu,
         IpAddr::V6(_) => interface.mtu_v6,
     });
-    let last = (host.last_pod_mtu).filter(|_| config.mtu == Mtu::Auto);
-    let last = last.map(|mtu| mtu.saturating_add(overhead(config, address)));
+    let last_pod_mtu = host.last_pod_mtu.filter(|_| config.mtu == Mtu::Auto);
+    let last = last_pod_mtu.map(|mtu| mtu.saturating_add(overhead(config, address)));
     // The least of those that are known.
     let mtu = last.into_iter().chain(own).min()?;
     let link = interface.name.clone();

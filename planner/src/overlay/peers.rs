@@ -69,8 +69,8 @@ pub(super) fn add(
             }
         }
         if !unreached.is_empty() {
-            let unreached = unreached.join(", ");
-            let message = format!("pods of Node {name} are not reached: {unreached}");
+            let listed = unreached.join(", ");
+            let message = format!("pods of Node {name} are not reached: {listed}");
             problems.push(Problem::new(ProblemKind::NodeNotReached, *name, message));
         }
     }

@@ -94,8 +94,8 @@ impl OverlayPlanner {
     /// Plans again, if the Nodes or this machine's own network have changed: for
     /// single Nodes whose claims touch no other Node's, only these.
     pub fn update(&mut self, cluster: &mut Cluster, mut host: HostFacts) {
-        let asked = self.sample();
-        let asked = asked.map(|(underlay, peers)| (underlay.address, peers));
+        let sample = self.sample();
+        let asked = sample.map(|(underlay, peers)| (underlay.address, peers));
         let unreached = asked.filter(|(_, peers)| {
             !peers.is_empty() && peers.iter().all(|peer| !host.paths.contains_key(peer))
         });
@@ -103,8 +103,8 @@ impl OverlayPlanner {
         self.follow_host(cluster, host);
         // A plan that holds names what is wrong with the own address, by which the
         // kernel was asked.
-        let underlay = self.network.as_ref().map(|network| &network.underlay);
-        let underlay = underlay.filter(|_| self.current);
+        let network = self.network.as_ref().filter(|_| self.current);
+        let underlay = network.map(|network| &network.underlay);
         self.way_problem = underlay
             .zip(unreached)
             .and_then(|(own, (asked_by, peers))| {
@@ -164,9 +164,9 @@ impl OverlayPlanner {
     /// now: if that has changed, all is planned in any case.
     fn plans_the_same_for(&self, cluster: &Cluster, host: &HostFacts) -> bool {
         let same_machine = || {
-            let own = cluster.own().into_iter().flat_map(|own| &own.addresses);
-            let own = own.filter_map(|entry| syntax::address(&entry.address).ok());
-            let own = own.collect();
+            let listed = cluster.own().into_iter().flat_map(|own| &own.addresses);
+            let parsed = listed.filter_map(|entry| syntax::address(&entry.address).ok());
+            let own = parsed.collect();
             self.host.relevant(&own) == host.relevant(&own)
         };
         let same_path = || {
@@ -210,8 +210,8 @@ impl OverlayPlanner {
             }
             (None, Some(network)) => {
                 let is_v4 = network.underlay.address.is_ipv4();
-                let peers = network.desired.peer_addresses();
-                let peers = peers.filter(|ip| ip.is_ipv4() == is_v4);
+                let addresses = network.desired.peer_addresses();
+                let peers = addresses.filter(|ip| ip.is_ipv4() == is_v4);
                 Some((&network.underlay, peers.take(MAX_PATHS).collect()))
             }
             (None, None) => None,

@@ -195,8 +195,8 @@ fn ipv6_pods_are_masqueraded_unless_their_addresses_are_the_internets() {
 /// Nobody here could use the way there, nor come from it.
 #[test]
 fn of_a_family_that_the_own_pods_do_not_have_nothing_is_planned() {
-    let others = dual();
-    let others = others.snapshot().others.into_iter().cloned();
+    let cluster = dual();
+    let others = cluster.snapshot().others.into_iter().cloned();
     let me = node("me").cidr("10.244.0.0/24").internal("192.0.2.1");
     let nodes = Nodes::new(me, others);
     for flags in ["", "--masquerade-nodes off"] {

@@ -97,9 +97,9 @@ impl PolicyPlanner {
         }
         let itself = is_to_itself.then(|| TO_ITSELF.to_owned());
         let ends = [&asked.from, &asked.to].into_iter();
-        let ends = ends.filter_map(|end| self.about_end(end));
-        let notes = itself.into_iter().chain(ends);
-        let notes = notes.chain(self.in_vain(&policies));
+        let about_ends = ends.filter_map(|end| self.about_end(end));
+        let about_pods = itself.into_iter().chain(about_ends);
+        let notes = about_pods.chain(self.in_vain(&policies));
         explained.notes = notes.map(Step::note).collect();
         Ok(explained)
     }
@@ -190,8 +190,8 @@ impl PolicyPlanner {
     fn planned_for_kernel(&self, local: IpAddr, other: IpAddr, direction: Direction) -> String {
         let verdicts = &self.desired().verdicts;
         let identity = verdicts.identity(local, other);
-        let profile = verdicts.pairs.get(direction).get(&(local, identity));
-        let profile = profile.map(|number| format!("profile {number:#x}"));
+        let number = verdicts.pairs.get(direction).get(&(local, identity));
+        let profile = number.map(|number| format!("profile {number:#x}"));
         let is = |holds| if holds { "" } else { "not " };
         format!(
             "the plan for the kernel: {}enforced, {}policed, identity of the other end {identity}, {}",

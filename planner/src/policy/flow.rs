@@ -142,8 +142,8 @@ impl Index {
         let (namespace, name) = match end {
             End::Address(address) => return Ok(vec![*address]),
             End::Node(name) => {
-                let of_node = self.nodes.of_name(name);
-                let of_node = of_node.ok_or_else(|| ExplainError::UnknownNode(name.clone()))?;
+                let known = self.nodes.of_name(name);
+                let of_node = known.ok_or_else(|| ExplainError::UnknownNode(name.clone()))?;
                 return if of_node.is_empty() {
                     Err(ExplainError::NoAddress(end.clone()))
                 } else {
@@ -154,13 +154,13 @@ impl Index {
         };
         let is_it = |pod: &LocalPod| pod.name.namespace == *namespace && pod.name.name == *name;
         let local = self.local.iter().flat_map(|local| &local.pods);
-        let local = local.filter(|(_, pod)| pod.as_ref().is_some_and(is_it));
-        let recorded: Vec<IpAddr> = local.map(|(address, _)| *address).collect();
+        let named = local.filter(|(_, pod)| pod.as_ref().is_some_and(is_it));
+        let recorded: Vec<IpAddr> = named.map(|(address, _)| *address).collect();
         if !recorded.is_empty() {
             return Ok(recorded);
         }
-        let pod = self.pods.get(namespace, name);
-        let pod = pod.ok_or_else(|| ExplainError::UnknownPod(end.clone()))?;
+        let listed = self.pods.get(namespace, name);
+        let pod = listed.ok_or_else(|| ExplainError::UnknownPod(end.clone()))?;
         if pod.finished {
             return Err(ExplainError::Ended(end.clone()));
         }

@@ -220,9 +220,8 @@ impl PolicyPlanner {
         if self.model.has_plan() {
             self.begins_with = None;
         }
-        let local = self.index.local.as_ref();
-        let local = local.filter(|_| self.index.any_policy());
-        let (Some(local), true) = (local, self.begins_with.is_some()) else {
+        let is_due = self.begins_with.is_some() && self.index.any_policy();
+        let (Some(local), true) = (&self.index.local, is_due) else {
             return false;
         };
         let pods = self.begins_with.take().unwrap_or_default();

@@ -104,11 +104,11 @@ mod tests {
         fn what_was_encoded_is_decoded(
             (is_answer, nonce, id) in any::<(bool, u64, u64)>(),
             address in any::<IpAddr>(),
-            heard in proptest::option::of(0..u64::from(NEVER)),
+            seconds in proptest::option::of(0..u64::from(NEVER)),
             size in 0..2000usize,
         ) {
             let address = address.to_canonical();
-            let heard = heard.map(Duration::from_secs);
+            let heard = seconds.map(Duration::from_secs);
             let message = Message { is_answer, nonce, id, address, heard };
             prop_assert_eq!(Message::decode(&message.encode(size)), Some(message));
         }

@@ -64,7 +64,7 @@ fn way(network: &Network, node: &Node, cidr: &str) -> Option<(IpAddr, IpAddr, Wa
         Route::Unreachable => return None,
     };
     let listed = node.addresses.iter();
-    let mut listed = listed.filter_map(|entry| syntax::address(&entry.address).ok());
-    let is_its_own = listed.any(|ip| ip == underlay);
+    let mut addresses = listed.filter_map(|entry| syntax::address(&entry.address).ok());
+    let is_its_own = addresses.any(|ip| ip == underlay);
     is_its_own.then_some((cidr.network(), underlay, way))
 }

@@ -154,8 +154,8 @@ impl Prober {
     /// How long there is nothing to do, if nobody else does anything.
     pub fn idle(&self, now: Instant) -> Option<Duration> {
         let waiting = self.waiting.values().filter_map(BTreeSet::first);
-        let next = waiting.chain(self.open.front());
-        let next = next.map(|(at, _)| *at).min()?;
+        let due = waiting.chain(self.open.front());
+        let next = due.map(|(at, _)| *at).min()?;
         Some(next.saturating_duration_since(now))
     }
 

@@ -24,8 +24,8 @@ pub(super) fn of<'a>(paths: impl Iterator<Item = &'a Path>, own: &Own) -> Vec<Pr
     let same = all.chunk_by(|(a, _), (b, _)| a == b);
     same.filter_map(|same| {
         let kind = same.first()?.0;
-        let named = same.iter().take(NAMED);
-        let mut named: Vec<_> = named.map(|(_, path)| text(path, kind, own)).collect();
+        let first = same.iter().take(NAMED);
+        let mut named: Vec<_> = first.map(|(_, path)| text(path, kind, own)).collect();
         if same.len() > NAMED {
             named.push(format!("and {} more like these", same.len() - NAMED));
         }

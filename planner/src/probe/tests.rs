@@ -94,8 +94,8 @@ impl World {
 
     fn states(&self) -> BTreeMap<&'static str, usize> {
         let counts = self.prober.counts().into_iter();
-        let counts = counts.filter(|(_, count)| *count > 0);
-        counts.map(|(state, count)| (state.word(), count)).collect()
+        let seen = counts.filter(|(_, count)| *count > 0);
+        seen.map(|(state, count)| (state.word(), count)).collect()
     }
 
     fn problems(&self) -> Vec<String> {
@@ -438,9 +438,9 @@ proptest! {
         ),
     ) {
         let mut world = World::of(3);
-        for (peers, seed) in steps {
-            let peers = peers.iter().map(|(node, is_ready)| Peer { is_ready: *is_ready, ..peer(*node) });
-            let peers: Vec<Peer> = peers.collect();
+        for (nodes, seed) in steps {
+            let on_node = |(node, is_ready)| Peer { is_ready, ..peer(node) };
+            let peers: Vec<Peer> = nodes.into_iter().map(on_node).collect();
             world.prober.set_peers(own(), peers.clone(), world.now);
             let mut count = u32::from(seed);
             world.run(9, |_| {

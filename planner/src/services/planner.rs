@@ -134,9 +134,9 @@ impl ServicePlanner {
     /// it. Only a cluster IP is served there. True if anything changed.
     pub fn set_api_servers(&mut self, servers: &BTreeSet<SocketAddr>) -> bool {
         let canonical = |at: &SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
-        let servers = servers.iter().map(canonical).collect();
-        let changed = self.model.surroundings.api_servers != servers;
-        self.model.surroundings.api_servers = servers;
+        let new = servers.iter().map(canonical).collect();
+        let changed = self.model.surroundings.api_servers != new;
+        self.model.surroundings.api_servers = new;
         changed
     }
 
@@ -237,21 +237,20 @@ impl ServicePlanner {
     pub fn notices(&self) -> Vec<Notice> {
         let (model, table) = (&self.model, &self.table);
         let conflicts = model.claims.conflicts().map(Notice::Conflict);
-        let too_many = table.too_many.iter();
-        let too_many =
-            too_many.map(|(service, used)| Notice::TooManyEndpoints(service.clone(), *used));
-        let timeouts = table.other_timeouts.iter();
-        let timeouts = timeouts.map(|(service, (wanted, given))| {
+        let all = table.too_many.iter();
+        let too_many = all.map(|(service, used)| Notice::TooManyEndpoints(service.clone(), *used));
+        let other_timeouts = table.other_timeouts.iter();
+        let timeouts = other_timeouts.map(|(service, (wanted, given))| {
             Notice::OtherTimeout(service.clone(), *wanted, *given)
         });
         let overlaps = model.networks.overlaps.iter().cloned();
         let refused = model.refused.iter();
-        let refused = refused
+        let refusals = refused
             .map(|(name, (first, more))| Notice::Refused(name.clone(), first.clone(), *more));
         { conflicts.chain(too_many) }
             .chain(timeouts)
             .chain(overlaps.map(Notice::Overlap))
-            .chain(refused)
+            .chain(refusals)
             .collect()
     }
 }

@@ -93,16 +93,16 @@ impl PastFrontends {
 
     /// Adds that endpoints were those of a frontend.
     fn add(&mut self, frontend: Tracked, endpoints: impl IntoIterator<Item = Endpoint>) {
-        let endpoints = endpoints.into_iter();
-        (self.0).extend(endpoints.map(|endpoint| (frontend, Some(endpoint))));
+        let of_frontend = |endpoint| (frontend, Some(endpoint));
+        self.0.extend(endpoints.into_iter().map(of_frontend));
     }
 
     /// Adds frontends that have come, as far as their protocol has connections. Whether there
     /// are any.
     fn add_new(&mut self, frontends: impl Iterator<Item = Tracked>) -> bool {
-        let mut frontends = frontends.filter(|at| at.protocol() != UDP).peekable();
-        let any = frontends.peek().is_some();
-        self.0.extend(frontends.map(|at| (at, None)));
+        let mut connected = frontends.filter(|at| at.protocol() != UDP).peekable();
+        let any = connected.peek().is_some();
+        self.0.extend(connected.map(|at| (at, None)));
         any
     }
 
@@ -145,8 +145,8 @@ impl PastFrontends {
         // Node ports come with the addresses that have them, too.
         let get_node_ports = !delta.node_port_networks.added.is_empty()
             || !delta.node_port_exceptions.removed.is_empty();
-        let all = desired.node_ports.targets.keys().copied();
-        let all = all.filter(|_| get_node_ports).map(Tracked::NodePort);
+        let keys = desired.node_ports.targets.keys().copied();
+        let all = keys.filter(|_| get_node_ports).map(Tracked::NodePort);
         let addresses = new_in(&delta.addresses.targets).map(Tracked::Address);
         let node_ports = new_in(&delta.node_ports.targets).map(Tracked::NodePort);
         if self.add_new(addresses.chain(node_ports).chain(all)) {
@@ -182,8 +182,8 @@ impl PastFrontends {
 /// The frontends that a change adds.
 fn new_in<K: Ord + Copy>(targets: &KeyedDelta<K, Target>) -> impl Iterator<Item = K> {
     let KeyedDelta { removed, added } = targets;
-    let added = added.keys().copied();
-    added.filter(move |key| !removed.contains_key(key))
+    let keys = added.keys().copied();
+    keys.filter(move |key| !removed.contains_key(key))
 }
 
 impl FromIterator<(Tracked, Option<Endpoint>)> for PastFrontends {

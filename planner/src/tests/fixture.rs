@@ -22,8 +22,8 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// The last of several Nodes with one name counts, as it does in a store.
     pub(crate) fn new(own: Node, others: impl IntoIterator<Item = Node>) -> Self {
-        let others = others.into_iter().filter(|node| node.name != own.name);
-        let others = others.map(|node| (node.name.clone(), node)).collect();
+        let other_nodes = others.into_iter().filter(|node| node.name != own.name);
+        let others = other_nodes.map(|node| (node.name.clone(), node)).collect();
         Self { own, others }
     }
 

@@ -76,8 +76,8 @@ impl Case {
         let rules = case.policies.iter_mut().flat_map(|one| &mut one.ingress);
         for peer in rules.flat_map(|rule| &mut rule.peers) {
             if let Peer::Block { except, .. } = peer {
-                let whole = self.nodes.iter().flat_map(|node| whole_if_in(node, except));
-                let whole: Vec<String> = whole.collect();
+                let nodes = self.nodes.iter();
+                let whole: Vec<String> = nodes.flat_map(|node| whole_if_in(node, except)).collect();
                 except.extend(whole);
             }
         }
@@ -87,14 +87,12 @@ impl Case {
 
 /// The addresses of each family of a Node as CIDRs, if one of its status is in these.
 fn whole_if_in(node: &Node, except: &[String]) -> Vec<String> {
-    let except = except
-        .iter()
-        .filter_map(|one| one.parse::<IpNetwork>().ok());
-    let except: Vec<IpNetwork> = except.collect();
+    let parse = |one: &String| one.parse::<IpNetwork>().ok();
+    let except: Vec<IpNetwork> = except.iter().filter_map(parse).collect();
     let own = addresses(node);
     let is_in = |family: bool| {
-        let mut own = own.iter().filter(|one| one.is_ipv4() == family);
-        own.any(|one| except.iter().any(|cidr| cidr.contains(*one)))
+        let mut of_family = own.iter().filter(|one| one.is_ipv4() == family);
+        of_family.any(|one| except.iter().any(|cidr| cidr.contains(*one)))
     };
     let all = own.iter().copied().chain(overlay_addresses(node));
     all.filter(|one| is_in(one.is_ipv4()))
@@ -112,8 +110,8 @@ pub fn addresses(node: &Node) -> Vec<IpAddr> {
 
 /// The first addresses of a Node's pod CIDRs.
 pub fn overlay_addresses(node: &Node) -> Vec<IpAddr> {
-    let cidrs = node.pod_cidrs.iter();
-    let cidrs = cidrs.filter_map(|cidr| cidr.parse::<IpNetwork>().ok());
+    let listed = node.pod_cidrs.iter();
+    let cidrs = listed.filter_map(|cidr| cidr.parse::<IpNetwork>().ok());
     cidrs.map(|cidr| cidr.network()).collect()
 }
 
@@ -297,8 +295,8 @@ fn pods() -> impl Strategy<Value = Vec<Pod>> {
 fn addresses_of(network: Network, node: u8, index: u8) -> Vec<String> {
     let v4 = format!("10.0.{node}.{}", index + 10);
     // As the API has it: the shortest text.
-    let v6 = Ipv6Addr::new(0xfd00, 0, 0, node.into(), 0, 0, 0, u16::from(index) + 10);
-    let v6 = v6.to_string();
+    let address = Ipv6Addr::new(0xfd00, 0, 0, node.into(), 0, 0, 0, u16::from(index) + 10);
+    let v6 = address.to_string();
     match network {
         Network::V4 => vec![v4],
         Network::V6 => vec![v6],
@@ -309,8 +307,8 @@ fn addresses_of(network: Network, node: u8, index: u8) -> Vec<String> {
 }
 
 fn named_ports() -> impl Strategy<Value = Vec<NamedPort>> {
-    let port = (select(&PORT_NAMES), select(&PROTOCOLS), select(&PORTS));
-    let port = port.prop_map(|(name, protocol, port)| NamedPort {
+    let drawn = (select(&PORT_NAMES), select(&PROTOCOLS), select(&PORTS));
+    let port = drawn.prop_map(|(name, protocol, port)| NamedPort {
         name: name.to_owned(),
         protocol: protocol.to_owned(),
         port,
@@ -367,10 +365,10 @@ impl Draft {
 /// times, because policies are about these; of Nodes; of a pod CIDR without a pod; outside;
 /// and at the end of Nodes in the overlay.
 fn ends(nodes: &[Node], pods: &[Pod], family: fn(&IpAddr) -> bool) -> Vec<IpAddr> {
-    let pods = pods.iter().flat_map(|pod| pod.addresses.iter());
-    let pods = pods.flat_map(|address| [address; 3]);
-    let pods = pods.filter_map(|text| text.parse().ok());
-    let mut ends: Vec<IpAddr> = pods.chain(nodes.iter().flat_map(addresses)).collect();
+    let of_pods = pods.iter().flat_map(|pod| pod.addresses.iter());
+    let thrice = of_pods.flat_map(|address| [address; 3]);
+    let parsed = thrice.filter_map(|text| text.parse().ok());
+    let mut ends: Vec<IpAddr> = parsed.chain(nodes.iter().flat_map(addresses)).collect();
     ends.extend([
         IpAddr::from(Ipv4Addr::new(10, 0, 1, 200)),
         IpAddr::from(Ipv4Addr::new(203, 0, 113, 5)),

@@ -85,11 +85,9 @@ impl Cluster {
             nodes: Vec::new(),
         };
         for node in &self.nodes {
-            let own = node
-                .addresses
-                .iter()
-                .filter_map(|one| one.address.parse().ok());
-            let own: Vec<IpAddr> = own.filter(|ip| !self.is_of_pods(*ip)).collect();
+            let listed = node.addresses.iter();
+            let parsed = listed.filter_map(|one| one.address.parse().ok());
+            let own: Vec<IpAddr> = parsed.filter(|ip| !self.is_of_pods(*ip)).collect();
             let overlay = node.pod_cidrs.iter().any(|cidr| {
                 let cidr: Option<IpNetwork> = cidr.parse().ok();
                 cidr.is_some_and(|cidr| cidr.network() == address)
@@ -108,20 +106,14 @@ impl Cluster {
     /// Whether an address is in the pod CIDRs of any Node.
     fn is_of_pods(&self, address: IpAddr) -> bool {
         let mut cidrs = self.nodes.iter().flat_map(|node| &node.pod_cidrs);
-        cidrs.any(|cidr| {
-            let cidr = cidr.parse::<IpNetwork>();
-            cidr.is_ok_and(|cidr| cidr.contains(address))
-        })
+        cidrs.any(|cidr| is_in(address, cidr))
     }
 
     /// Whether an address is in the pod CIDRs of the pod's node.
     fn may_have(&self, pod: &Pod, address: IpAddr) -> bool {
         let nodes = self.nodes.iter().filter(|node| node.name == pod.node);
         let mut cidrs = nodes.flat_map(|node| &node.pod_cidrs);
-        cidrs.any(|cidr| {
-            let cidr = cidr.parse::<IpNetwork>();
-            cidr.is_ok_and(|cidr| cidr.contains(address))
-        })
+        cidrs.any(|cidr| is_in(address, cidr))
     }
 
     fn pod_party(&self, pod: &Pod) -> PodParty {
@@ -140,4 +132,10 @@ impl Cluster {
         labels.insert(Namespace::NAME_LABEL.to_owned(), name.to_owned());
         labels
     }
+}
+
+/// Whether an address is in a CIDR; none is in what is no CIDR.
+fn is_in(address: IpAddr, cidr: &str) -> bool {
+    let network = cidr.parse::<IpNetwork>();
+    network.is_ok_and(|network| network.contains(address))
 }

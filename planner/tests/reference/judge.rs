@@ -117,8 +117,8 @@ impl Judge {
         self.output.read_line(&mut line).unwrap();
         let answer: Value = serde_json::from_str(&line)
             .unwrap_or_else(|_| panic!("the judge says {line:?} to {question}"));
-        let verdicts = answer["verdicts"].as_array();
-        let verdicts = verdicts.unwrap_or_else(|| panic!("the judge says {answer} to {question}"));
+        let listed = answer["verdicts"].as_array();
+        let verdicts = listed.unwrap_or_else(|| panic!("the judge says {answer} to {question}"));
         verdicts
             .iter()
             .map(|verdict| verdict.as_bool().unwrap())

@@ -30,8 +30,8 @@ fn namespace(namespace: &Namespace) -> Value {
 }
 
 fn node(node: &Node) -> Value {
-    let addresses = node.addresses.iter();
-    let addresses = addresses.map(|one| json!({ "type": one.kind, "address": one.address }));
+    let listed = node.addresses.iter();
+    let addresses = listed.map(|one| json!({ "type": one.kind, "address": one.address }));
     json!({
         "metadata": { "name": node.name, "labels": node.labels },
         "status": { "addresses": addresses.collect::<Vec<_>>() },
@@ -73,8 +73,8 @@ pub fn packet(packet: &Packet) -> Value {
 
 fn network_policy(policy: &NetworkPolicy) -> Value {
     let rules = |rules: &[Rule], peers: &str| -> Vec<Value> {
-        let rules = rules.iter();
-        rules.map(|rule| network_policy_rule(rule, peers)).collect()
+        let value = |rule| network_policy_rule(rule, peers);
+        rules.iter().map(value).collect()
     };
     json!({
         "metadata": { "namespace": policy.namespace, "name": policy.name },
@@ -126,8 +126,8 @@ fn port(port: &Port) -> Value {
 
 fn cluster_network_policy(policy: &ClusterNetworkPolicy) -> Value {
     let rules = |rules: &[cluster::Rule], peers: &str| -> Vec<Value> {
-        let rules = rules.iter();
-        rules.map(|rule| cluster_rule(rule, peers)).collect()
+        let value = |rule| cluster_rule(rule, peers);
+        rules.iter().map(value).collect()
     };
     let subject = match &policy.subject {
         Subject::Namespaces(namespaces) => json!({ "namespaces": selector(namespaces) }),

@@ -51,12 +51,12 @@ fn rule() -> impl Strategy<Value = Rule> {
 }
 
 fn peer() -> impl Strategy<Value = Peer> {
-    let pods = (option::of(selector()), option::of(selector()));
-    let pods = pods.prop_filter_map("a peer has a selector", |(namespace, pod)| {
+    let selectors = (option::of(selector()), option::of(selector()));
+    let pods = selectors.prop_filter_map("a peer has a selector", |(namespace, pod)| {
         (namespace.is_some() || pod.is_some()).then_some(Peer::Pods { namespace, pod })
     });
-    let block = (select(&NETWORKS), subsequence(NETWORKS.to_vec(), 0..4));
-    let block = block.prop_map(|(cidr, except)| Peer::Block {
+    let networks = (select(&NETWORKS), subsequence(NETWORKS.to_vec(), 0..4));
+    let block = networks.prop_map(|(cidr, except)| Peer::Block {
         cidr: cidr.to_owned(),
         except: except
             .into_iter()
@@ -142,13 +142,13 @@ fn cluster_peer(egress: bool) -> BoxedStrategy<cluster::Peer> {
 }
 
 fn protocol() -> impl Strategy<Value = cluster::Protocol> {
-    let ports = (select(&PROTOCOLS), port_match(false));
-    let ports = ports.prop_map(|(protocol, port)| cluster::Protocol::Ports {
+    let numbered = (select(&PROTOCOLS), port_match(false));
+    let ports = numbered.prop_map(|(protocol, port)| cluster::Protocol::Ports {
         protocol: protocol.to_owned(),
         port,
     });
-    let named = select(&PORT_NAMES);
-    let named = named.prop_map(|name| cluster::Protocol::NamedPort(name.to_owned()));
+    let names = select(&PORT_NAMES);
+    let named = names.prop_map(|name| cluster::Protocol::NamedPort(name.to_owned()));
     prop_oneof![3 => ports, 1 => named]
 }
 
@@ -159,8 +159,8 @@ fn selector() -> impl Strategy<Value = LabelSelector> {
         match_labels: [("kubernetes.io/metadata.name".to_owned(), name.to_owned())].into(),
         ..LabelSelector::default()
     });
-    let matching = (labels(), vec(requirement(), 0..2));
-    let matching = matching.prop_map(|(labels, match_expressions)| LabelSelector {
+    let conditions = (labels(), vec(requirement(), 0..2));
+    let matching = conditions.prop_map(|(labels, match_expressions)| LabelSelector {
         match_labels: labels.into_iter().collect(),
         match_expressions,
     });

@@ -195,8 +195,8 @@ fn only_addresses_that_nodes_reach_each_other_by_are_underlay_addresses() {
             families,
             ..Rules::default()
         };
-        let addresses = judge(&cluster.snapshot(), &rules).underlay_addresses;
-        let addresses: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+        let accepted = judge(&cluster.snapshot(), &rules).underlay_addresses;
+        let addresses: Vec<String> = accepted.iter().map(IpAddr::to_string).collect();
         match rules.families.len() {
             // Nobody needs the address inside of a range, so the range counts.
             1 => assert_eq!(addresses, ["192.0.2.1", "192.0.2.3", "2001:db8::1"]),

@@ -208,11 +208,11 @@ fn pods_inside_of_a_wide_connected_network_are_served_with_a_warning() {
 /// What is said of pod CIDRs without `--cluster-cidr`.
 fn strangers(own: &str, others: &[&str], flags: &str) -> Vec<String> {
     let own = node("me").cidr(own).internal("192.0.2.1");
-    let others = others.iter().enumerate().map(|(index, cidr)| {
+    let nodes = others.iter().enumerate().map(|(index, cidr)| {
         let address = format!("192.0.2.{}", index + 2);
         node(&format!("n{index}")).cidr(cidr).internal(&address)
     });
-    planned(flags, &Nodes::new(own, others), &v4_host()).1
+    planned(flags, &Nodes::new(own, nodes), &v4_host()).1
 }
 
 #[test]
@@ -244,8 +244,8 @@ fn a_range_of_the_internet_is_named_where_nothing_says_which_ranges_pods_have() 
     ] {
         assert_eq!(strangers(own, &[other], ""), [""; 0], "{own} {other}");
     }
-    let many: Vec<String> = (0..9).map(|n| format!("8.8.{n}.0/24")).collect();
-    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let texts: Vec<String> = (0..9).map(|n| format!("8.8.{n}.0/24")).collect();
+    let many: Vec<&str> = texts.iter().map(String::as_str).collect();
     let said = strangers("10.244.0.0/24", &many, "");
     assert!(
         said[0].ends_with("8.8.3.0/24 of Node n3, 5 more"),

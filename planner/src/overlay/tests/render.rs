@@ -103,8 +103,8 @@ fn ruleset(ruleset: &Ruleset) -> String {
         )
         .unwrap();
     }
-    let pairs = ruleset.vxlan_sources.iter();
-    let pairs = pairs
+    let sources = ruleset.vxlan_sources.iter();
+    let pairs = sources
         .map(|(outer, inner)| format!("{outer}:{inner}"))
         .collect();
     for (name, elements) in [

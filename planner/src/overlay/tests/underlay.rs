@@ -38,11 +38,11 @@ fn path(mtu: u32, link: &str) -> Path {
 #[test]
 fn the_mtu_is_that_of_the_way_that_most_nodes_are_reached_by() {
     let mut host = v4_host();
-    let mut mtu = |paths: &[(u32, &str)], loopback: bool| {
+    let mut mtu = |ways: &[(u32, &str)], loopback: bool| {
         let interface = host.interfaces.get_mut(&2).unwrap();
         (interface.loopback, interface.mtu) = (loopback, if loopback { 65536 } else { 1500 });
         let targets = (1_u8..).map(|last| IpAddr::from([203, 0, 113, last]));
-        let paths = paths.iter().map(|(mtu, link)| path(*mtu, link));
+        let paths = ways.iter().map(|(mtu, link)| path(*mtu, link));
         host.paths = targets.zip(paths).collect();
         let plan = plan(&config(""), &v4().snapshot(), &host);
         (plan.network.unwrap().pod_mtu, plan.problems)
@@ -168,8 +168,8 @@ fn direct_routes_lead_over_the_link_of_the_own_address() {
             by_hand: false,
         });
     }
-    let network = plan(&config("--backend direct"), &v4().snapshot(), &host).network;
-    let network = network.unwrap();
+    let plan = plan(&config("--backend direct"), &v4().snapshot(), &host);
+    let network = plan.network.unwrap();
     assert_eq!(network.own_addresses, [([192, 0, 2, 1].into(), 2)].into());
     let key = RouteKey::to("10.244.1.0/24".parse().unwrap());
     let gateway = [192, 0, 2, 2].into();
@@ -208,10 +208,10 @@ fn a_route_by_hand_leads_to_nodes_and_refuses_none() {
 /// With BGP to the host the address may be on a bridge without ports.
 #[test]
 fn an_interface_that_is_down_matters_if_packets_leave_by_it() {
-    let down = |flags: &str, address: &str, way: Option<&str>| {
+    let down = |flags: &str, address: &str, link: Option<&str>| {
         let mut host = host(1500, &[address]);
         host.interfaces.get_mut(&2).unwrap().up = false;
-        let way = way.map(|link| ([192, 0, 2, 2].into(), path(1500, link)));
+        let way = link.map(|link| ([192, 0, 2, 2].into(), path(1500, link)));
         host.paths = way.into_iter().collect();
         let plan = plan(&config(flags), &v4().snapshot(), &host);
         let mut words = plan.problems.iter().map(|problem| problem.kind.word());

@@ -5,6 +5,7 @@ use tweed_core::object::cluster_network_policy::{
     self as cluster, ClusterNetworkPolicy, Protocol, Subject,
 };
 use tweed_core::object::network_policy::{self as network, NetworkPolicy, PortMatch};
+use tweed_core::object::pod::NamedPort;
 use tweed_core::object::selector::LabelSelector;
 
 use super::{Packet, Party, PodParty};
@@ -207,13 +208,12 @@ fn port_matches(protocol: Option<u8>, port: &PortMatch, packet: &Packet) -> Matc
         }
         PortMatch::Range(..) | PortMatch::Invalid(_) => None,
         PortMatch::Named(name) => {
-            let ports = packet.to.pod.iter().flat_map(|pod| &pod.ports);
-            let named = |(called, of, number): (&String, &String, u16)| {
-                called == name
-                    && protocol_number(of) == Some(packet.protocol)
-                    && number == packet.port
+            let mut ports = packet.to.pod.iter().flat_map(|pod| &pod.ports);
+            let named = |one: &NamedPort| {
+                one.name == *name
+                    && protocol_number(&one.protocol) == Some(packet.protocol)
+                    && one.port == packet.port
             };
-            let mut ports = ports.map(|one| (&one.name, &one.protocol, one.port));
             Some(same && ports.any(named))
         }
     }

@@ -45,8 +45,8 @@ impl Model {
         }
         for (address, classes) in classes {
             let was_enforced = self.was_enforced(index, verdicts, address);
-            let is_queued = self.locals.get(&address);
-            let is_queued = is_queued.is_some_and(|local| self.is_queued_for(local));
+            let local = self.locals.get(&address);
+            let is_queued = local.is_some_and(|local| self.is_queued_for(local));
             let Some(local) = self.locals.get_mut(&address) else {
                 continue;
             };
@@ -85,8 +85,8 @@ impl Model {
                 Some(written) => written,
             };
             let class = classes.get(direction).as_ref();
-            let class = class.filter(|class| class.before().is_none() && same(other));
-            class.cloned()
+            let shared = class.filter(|class| class.before().is_none() && same(other));
+            shared.cloned()
         })
     }
 

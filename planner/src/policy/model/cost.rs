@@ -230,13 +230,13 @@ impl Model {
 /// The sum of the numbers of lists in all combinations of lists that addresses are in by their
 /// networks. Those of one list are one combination, however many they are.
 fn overlap<'a>(fingerprints: &Fingerprints, lists: impl Iterator<Item = &'a [Atom]>) -> usize {
-    let lists: Vec<_> = lists.filter(|atoms| has_networks(atoms)).collect();
+    let with_networks: Vec<_> = lists.filter(|atoms| has_networks(atoms)).collect();
     let mut sum = 0usize;
     let mut known: HashSet<u128> = [0].into();
     for family in Family::BOTH {
-        let each = lists.iter().enumerate();
-        let each = each.map(|(at, atoms)| (at, peer_sets::ranges(atoms, family)));
-        let bounds = peer_sets::bounds(family, each);
+        let numbered = with_networks.iter().enumerate();
+        let ranges = numbered.map(|(at, atoms)| (at, peer_sets::ranges(atoms, family)));
+        let bounds = peer_sets::bounds(family, ranges);
         let (mut within, mut count) = (0, 0);
         for place in bounds.chunk_by(|a, b| a.at == b.at) {
             for bound in place {

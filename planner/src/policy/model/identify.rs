@@ -66,8 +66,8 @@ impl Model {
         {
             self.pending.addresses.extend(index.nodes.addresses());
         }
-        let networks = changed.values().flat_map(|atoms| atoms.iter());
-        let networks = { networks }.any(Atom::is_network);
+        let mut atoms = changed.values().flat_map(|atoms| atoms.iter());
+        let networks = atoms.any(Atom::is_network);
         let before = networks.then(|| verdicts.desired.networks.clone());
         if networks {
             self.cut_networks(index);
@@ -111,8 +111,8 @@ impl Model {
         }
         // Where many pods come at once their kinds are looked up together.
         if self.pending.addresses.len() >= MANY {
-            let new = index.pods.kinds();
-            let new = new.filter(|kind| !self.kind_sets.contains_key(*kind));
+            let kinds = index.pods.kinds();
+            let new = kinds.filter(|kind| !self.kind_sets.contains_key(*kind));
             looked_up.extend(new.cloned());
         }
         for (kind, sets) in self.sets_of(index, looked_up) {
@@ -149,9 +149,9 @@ impl Model {
         self.pending
             .addresses
             .extend(index.pods.addresses_of(&kind));
-        let local = { self.locals.iter() }.filter(|(_, local)| local.peer() == Some(&kind));
-        let local = local.map(|(address, _)| *address);
-        self.pending.addresses.extend(local);
+        let locals = { self.locals.iter() }.filter(|(_, local)| local.peer() == Some(&kind));
+        let addresses = locals.map(|(address, _)| *address);
+        self.pending.addresses.extend(addresses);
         self.kind_sets.insert(kind, sets);
     }
 
@@ -159,10 +159,10 @@ impl Model {
     /// are gone.
     fn add_sets(&mut self, index: &Index, changed: &Changed, others: &[Arc<Kind>]) {
         let others: HashSet<&Arc<Kind>> = others.iter().collect();
-        let kinds = self.kind_sets.keys().filter(|kind| !others.contains(kind));
-        let kinds: Vec<Arc<Kind>> = kinds.cloned().collect();
-        let new = changed.iter().map(|(id, atoms)| (*id, &**atoms));
-        let new = new.filter(|(id, _)| self.peer_sets.has(*id));
+        let known = self.kind_sets.keys().filter(|kind| !others.contains(kind));
+        let kinds: Vec<Arc<Kind>> = known.cloned().collect();
+        let all = changed.iter().map(|(id, atoms)| (*id, &**atoms));
+        let new = all.filter(|(id, _)| self.peer_sets.has(*id));
         let found = selection::lists_of(&kinds, &labels_of(index, &kinds), new);
         for (kind, found) in kinds.into_iter().zip(found) {
             let known = self.kind_sets.get(&kind).cloned().unwrap_or_default();
@@ -217,11 +217,11 @@ impl Model {
         };
         for address in std::mem::take(&mut self.pending.addresses) {
             let was = verdicts.identities.get(&address).copied();
-            let content = self.content(index, address).map(&mut share);
+            let found = self.content(index, address).map(&mut share);
             // The kernel asks networks about an address that it has no identity for. So
             // one that no list has, but whose network has some, needs an identity too.
             let is_needed = !self.networks(address).is_empty();
-            let content = content.filter(|content| is_needed || !content.is_unknown());
+            let content = found.filter(|content| is_needed || !content.is_unknown());
             let same = was
                 .and_then(|was| self.identities.get(was))
                 .map(|one| &one.content);

@@ -117,12 +117,12 @@ impl Index {
         let isolates = self.namespaces.is_complete() || self.may_lack_policies();
         let is_new =
             |one: &&Namespace| isolates && one.terminating && !known.contains_key(&one.key());
-        let (one, all) = match &event {
+        let (one, listing) = match &event {
             Event::Apply(one) => (Some(one), None),
             Event::InitDone => (None, self.namespaces.listing()),
             _ => (None, None),
         };
-        let all = all.into_iter().flat_map(|all| all.values()).chain(one);
+        let all = listing.into_iter().flat_map(|all| all.values()).chain(one);
         self.retained.extend(all.filter(is_new).map(isolation_of));
         let changed = self.namespaces.apply(event);
         let namespaces = &self.namespaces;
@@ -142,9 +142,9 @@ impl Index {
             }
             Event::InitDone => {
                 let all = known.values();
-                let all = all.filter(|one| is_terminating(namespaces, &one.namespace));
+                let ending = all.filter(|one| is_terminating(namespaces, &one.namespace));
                 self.retained
-                    .extend(all.map(|one| (one.key(), one.clone())));
+                    .extend(ending.map(|one| (one.key(), one.clone())));
                 if self.may_lack_policies() {
                     let all = namespaces.objects().values().filter(|one| one.terminating);
                     self.retained.extend(all.map(isolation_of));
@@ -184,9 +184,8 @@ impl Index {
 
     /// All policies.
     pub fn policies(&self) -> impl Iterator<Item = PolicyKey> {
-        let network = self.network_policies();
-        let network =
-            network.map(|one| PolicyKey::Network(one.namespace.clone(), one.name.clone()));
+        let all = self.network_policies();
+        let network = all.map(|one| PolicyKey::Network(one.namespace.clone(), one.name.clone()));
         let cluster = self.cluster_policies.objects().values();
         network.chain(cluster.map(|one| PolicyKey::Cluster(one.name.clone())))
     }
@@ -241,8 +240,8 @@ impl Index {
         if self.pods.is_complete(&PodScope::All) {
             return Vec::new();
         }
-        let left = peers.iter().filter(|scope| !self.pods.is_complete(scope));
-        let left = left.count();
+        let unlisted = peers.iter().filter(|scope| !self.pods.is_complete(scope));
+        let left = unlisted.count();
         let whose = if peers.contains(&PodScope::All) {
             "all nodes".to_owned()
         } else {
@@ -316,15 +315,14 @@ impl Index {
 
     /// The policies that select pods of a kind.
     pub fn applied_to(&self, kind: &Kind, namespace: &Labels) -> BTreeSet<PolicyKey> {
-        let network = self.network_policies();
-        let network = network.filter(|policy| network_policy_selects(policy, kind));
-        let network =
-            network.map(|one| PolicyKey::Network(one.namespace.clone(), one.name.clone()));
-        let cluster = self.cluster_policies.objects().values();
+        let all = self.network_policies();
+        let these = all.filter(|policy| network_policy_selects(policy, kind));
+        let network = these.map(|one| PolicyKey::Network(one.namespace.clone(), one.name.clone()));
+        let all = self.cluster_policies.objects().values();
         let selects = |policy: &&ClusterNetworkPolicy| {
             rules::cluster_policy_selects(policy, namespace, &kind.labels)
         };
-        let cluster = cluster.filter(selects);
+        let cluster = all.filter(selects);
         network
             .chain(cluster.map(|one| PolicyKey::Cluster(one.name.clone())))
             .collect()

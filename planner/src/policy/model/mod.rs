@@ -87,8 +87,8 @@ impl InForce {
     fn new(rules: Rules, fingerprints: &Fingerprints) -> Self {
         let mut lists = BTreeMap::new();
         for direction in DIRECTIONS {
-            let rules = rules.rules.get(direction).iter().flatten().enumerate();
-            let peers = rules.filter_map(|(at, rule)| Some((at, atoms(&rule.peers)?)));
+            let numbered = rules.rules.get(direction).iter().flatten().enumerate();
+            let peers = numbered.filter_map(|(at, rule)| Some((at, atoms(&rule.peers)?)));
             lists.extend(peers.map(|(at, atoms)| (fingerprints.of(atoms), (direction, at))));
         }
         Self {
@@ -134,8 +134,8 @@ impl InForce {
         direction: Direction,
     ) -> impl Iterator<Item = (&Rule, Option<Number>)> {
         let peers = self.peers.iter();
-        let peers = peers.flat_map(move |peers| peers.get(direction).iter().copied());
-        self.rules.rules.get(direction).iter().flatten().zip(peers)
+        let lists = peers.flat_map(move |peers| peers.get(direction).iter().copied());
+        self.rules.rules.get(direction).iter().flatten().zip(lists)
     }
 }
 

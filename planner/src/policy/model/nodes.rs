@@ -78,9 +78,8 @@ impl NodeIndex {
         let nodes: Vec<_> = nodes.into_iter().collect();
         let cidrs: Vec<IpNetwork> = nodes.iter().flat_map(|(_, cidrs)| cidrs).copied().collect();
         let of_pods = spans_of(&cidrs, &[]);
-        let entries = nodes.into_iter();
-        let entries =
-            entries.map(|(node, cidrs)| (node.name.as_str(), entry(node, cidrs, &of_pods)));
+        let all = nodes.into_iter();
+        let entries = all.map(|(node, cidrs)| (node.name.as_str(), entry(node, cidrs, &of_pods)));
         let nodes: BTreeMap<&str, NodeEntry> = entries.collect();
         let mut changed = !std::mem::replace(&mut self.complete, true);
         let gone: Vec<String> = self.nodes.keys().cloned().collect();
@@ -136,8 +135,8 @@ impl NodeIndex {
 }
 
 fn entry(node: &Node, pod_cidrs: Vec<IpNetwork>, of_pods: &BTreeSet<Span>) -> NodeEntry {
-    let addresses = node.addresses.iter();
-    let addresses = addresses.filter_map(|one| one.address.parse().ok());
+    let listed = node.addresses.iter();
+    let addresses = listed.filter_map(|one| one.address.parse().ok());
     NodeEntry {
         labels: node.labels.clone(),
         addresses: addresses.filter(|ip| !within(of_pods, *ip)).collect(),
@@ -150,8 +149,8 @@ impl NodeEntry {
     /// The addresses that count as this one of the Node when CIDRs are compared, besides
     /// itself: for one of the overlay those of the Node of the same family.
     pub fn aliases(&self, address: IpAddr) -> impl Iterator<Item = IpAddr> {
-        let others = self.overlay.contains(&address).then_some(&self.addresses);
-        let others = others.into_iter().flatten().copied();
+        let addresses = self.overlay.contains(&address).then_some(&self.addresses);
+        let others = addresses.into_iter().flatten().copied();
         others.filter(move |one| one.is_ipv4() == address.is_ipv4())
     }
 }

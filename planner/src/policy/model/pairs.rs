@@ -56,8 +56,8 @@ impl Model {
                     new.insert((*address, direction));
                     continue;
                 }
-                let judge = judges.entry(Arc::as_ptr(class));
-                let judge = judge.or_insert_with(|| Judge::new(class, &self.profiles));
+                let entry = judges.entry(Arc::as_ptr(class));
+                let judge = entry.or_insert_with(|| Judge::new(class, &self.profiles));
                 if anew {
                     let side = (*address, direction);
                     match others.iter_mut().find(|(one, _)| Arc::ptr_eq(one, class)) {
@@ -67,9 +67,9 @@ impl Model {
                 } else {
                     for number in &identified.touched {
                         let identity = self.identities.get(*number);
-                        let identity = identity.filter(|one| one.is_of(Family::of(*address)));
-                        let allowed = identity.and_then(|one| judge.allowed(&one.content));
-                        let allowed = allowed.map(|at| &judge.found[at]);
+                        let of_family = identity.filter(|one| one.is_of(Family::of(*address)));
+                        let place = of_family.and_then(|one| judge.allowed(&one.content));
+                        let allowed = place.map(|at| &judge.found[at]);
                         let key = (*address, *number);
                         moves.extend(move_of(verdicts.desired, direction, key, allowed));
                     }
@@ -88,11 +88,11 @@ impl Model {
         for (class, sides) in others {
             let mut judge = Judge::new(class, &self.profiles);
             for family in Family::BOTH {
-                let of_family = |(address, _): &&Side| Family::of(*address) == family;
-                let mut sides = sides.iter().filter(of_family).peekable();
-                if sides.peek().is_some() {
+                let has_family = |(address, _): &&Side| Family::of(*address) == family;
+                let mut of_family = sides.iter().filter(has_family).peekable();
+                if of_family.peek().is_some() {
                     let all = judge.all(&self.identities, family);
-                    for side in sides {
+                    for side in of_family {
                         moves.extend(replace(verdicts.desired, *side, &all, &judge.found));
                     }
                 }
@@ -133,26 +133,20 @@ impl Model {
         let itself = judge.with_itself(self.identities.get(number));
         let key = |number| (address, number);
         if let Some(twin) = twin {
-            let pairs = pairs_of(verdicts.desired, direction, twin);
-            let pairs: Vec<_> = pairs.filter(|(number, _)| *number != SELF).collect();
+            let of_twin = pairs_of(verdicts.desired, direction, twin);
+            let pairs: Vec<_> = of_twin.filter(|(number, _)| *number != SELF).collect();
             for (number, profile) in pairs {
                 self.profiles
                     .put_again(verdicts, direction, key(number), profile);
             }
         } else {
-            let all = judge.all(&self.identities, family);
+            let all = judge.all(&self.identities, family).into_iter();
             let Judge { found, .. } = judge;
-            let all = all
-                .into_iter()
-                .map(|(number, at)| (key(number), &found[at]));
-            self.profiles.put(
-                verdicts,
-                all.map(|(key, allowed)| (direction, key, Some(allowed))),
-            );
+            let pairs = all.map(|(number, at)| (direction, key(number), Some(&found[at])));
+            self.profiles.put(verdicts, pairs);
         }
-        let itself = itself.iter();
-        let itself = itself.map(|allowed| (direction, key(SELF), Some(allowed)));
-        self.profiles.put(verdicts, itself);
+        let pair = |allowed| (direction, key(SELF), Some(allowed));
+        self.profiles.put(verdicts, itself.iter().map(pair));
     }
 }
 
@@ -211,8 +205,8 @@ impl<'a> Judge<'a> {
         let unknown = self.allowed(&Content::default());
         let all = unknown.map(|at| (UNKNOWN, at)).into_iter();
         let of_family = identities.iter().filter(|(_, one)| one.is_of(family));
-        let known = of_family.map(|(number, one)| (number, self.allowed(&one.content)));
-        let known = known.filter_map(|(number, at)| Some((number, at?)));
+        let known =
+            of_family.filter_map(|(number, one)| Some((number, self.allowed(&one.content)?)));
         all.chain(known).collect()
     }
 }
@@ -223,8 +217,8 @@ fn pairs_of(
     direction: Direction,
     address: IpAddr,
 ) -> impl Iterator<Item = (Number, Number)> {
-    let pairs = verdicts.pairs.get(direction);
-    let pairs = pairs.range((address, 0)..=(address, Number::MAX));
+    let all = verdicts.pairs.get(direction);
+    let pairs = all.range((address, 0)..=(address, Number::MAX));
     pairs.map(|((_, number), profile)| (*number, *profile))
 }
 
@@ -270,11 +264,11 @@ fn forbid(
 
 fn police(verdicts: &mut Changing<'_>, address: IpAddr, policed: [bool; 2]) {
     let Changing { desired, delta } = verdicts;
-    for (direction, policed) in DIRECTIONS.into_iter().zip(policed) {
-        let delta = delta.as_mut().map(|delta| delta.policed.get_mut(direction));
-        let policed = policed.then_some(());
-        put_into(desired.policed.get_mut(direction), delta, address, policed);
+    for (direction, is_policed) in DIRECTIONS.into_iter().zip(policed) {
+        let addresses = desired.policed.get_mut(direction);
+        let changes = delta.as_mut().map(|delta| delta.policed.get_mut(direction));
+        put_into(addresses, changes, address, is_policed.then_some(()));
     }
-    let policed = policed.contains(&true).then_some(());
-    put!(verdicts, selves, address, policed);
+    let any = policed.contains(&true).then_some(());
+    put!(verdicts, selves, address, any);
 }

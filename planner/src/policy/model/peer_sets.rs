@@ -64,7 +64,6 @@ impl PeerSets {
             return id;
         }
         let id = self.numbers.take();
-        let atoms = atoms.clone();
         let mut pods_of: BTreeSet<Cow<'_, Namespaces>> = BTreeSet::new();
         for atom in atoms.iter() {
             pods_of.extend(wants::pods_of(atom));
@@ -85,12 +84,11 @@ impl PeerSets {
             Atom::Block(_, except) | Atom::PodsIn(_, except) => !except.is_empty(),
             Atom::Pods(..) | Atom::Nodes(_) => false,
         });
-        let pods_of = pods_of.into_iter().map(Cow::into_owned).collect();
         let set = PeerSet {
             atoms: atoms.clone(),
             uses: 1,
             excepts,
-            pods_of,
+            pods_of: pods_of.into_iter().map(Cow::into_owned).collect(),
         };
         self.sets.insert(id, set);
         id
@@ -167,8 +165,8 @@ impl PeerSets {
         };
         for name in [None, Some(&kind.namespace)] {
             anchor.namespace = name.map(|name| name.to_string());
-            let labels = kind.labels.iter();
-            let labels = labels.map(|(key, value)| Some((key.to_owned(), value.to_owned())));
+            let each = kind.labels.iter();
+            let labels = each.map(|(key, value)| Some((key.to_owned(), value.to_owned())));
             for label in labels.chain([None]) {
                 anchor.label = label;
                 for (id, atom) in self.anchors.get(&anchor).into_iter().flatten() {
@@ -336,11 +334,11 @@ impl Networks {
                     within.remove(&bound.list)
                 };
             }
-            let last = places.peek().map(|next| next[0].at - 1);
-            let last = last.unwrap_or(addresses::highest(family));
+            let before_next = places.peek().map(|next| next[0].at - 1);
+            let last = before_next.unwrap_or(addresses::highest(family));
             if !within.is_empty() {
-                let known = known.entry(sum);
-                let within = known.or_insert_with(|| within.iter().copied().collect());
+                let entry = known.entry(sum);
+                let within = entry.or_insert_with(|| within.iter().copied().collect());
                 push(&mut all, (place[0].at, last), within);
             }
         }

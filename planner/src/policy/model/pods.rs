@@ -231,9 +231,9 @@ impl PodIndex {
 
     fn put(&mut self, scope: &PodScope, name: &str, entry: Entry) -> bool {
         let namespace = entry.kind.namespace.clone();
-        let id = self.id(&namespace, name);
+        let known_id = self.id(&namespace, name);
         let mut given = bit(scope);
-        if let Some(id) = id {
+        if let Some(id) = known_id {
             if let Some(Some(known)) = self.slots.get_mut(id as usize) {
                 let others = known.given & !given;
                 if others != 0 && entry.is_replaced_by(&known.entry) {
@@ -253,7 +253,7 @@ impl PodIndex {
             }
             self.unlink(id);
         }
-        let id = id.unwrap_or_else(|| self.free.pop().unwrap_or(self.slots.len() as PodId));
+        let id = known_id.unwrap_or_else(|| self.free.pop().unwrap_or(self.slots.len() as PodId));
         if id as usize == self.slots.len() {
             self.slots.push(None);
         }

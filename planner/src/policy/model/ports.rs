@@ -174,8 +174,8 @@ impl PortSet {
 fn combine(a: &Ranges, b: &Ranges, keep: &impl Fn(bool, bool) -> bool) -> Ranges {
     let bounds = |ranges: &Ranges| {
         let each = ranges.clone().into_iter();
-        let each = each.flat_map(|(first, last)| [u32::from(first), u32::from(last) + 1]);
-        each.peekable()
+        let bounds = each.flat_map(|(first, last)| [u32::from(first), u32::from(last) + 1]);
+        bounds.peekable()
     };
     let (mut of_a, mut of_b) = (bounds(a), bounds(b));
     let (mut in_a, mut in_b) = (false, false);
@@ -289,8 +289,8 @@ mod tests {
 
     #[test]
     fn the_union_of_many_is_that_of_each_with_the_next() {
-        let all = [tcp(8, 9), tcp(1, 5), tcp(5, 6), tcp(7, 7), tcp(0, 0)];
-        let all = all.into_iter().chain([
+        let of_tcp = [tcp(8, 9), tcp(1, 5), tcp(5, 6), tcp(7, 7), tcp(0, 0)];
+        let all = of_tcp.into_iter().chain([
             PortSet::range(17, 65535, 65535),
             PortSet::range(17, 3, 65535),
             PortSet::default(),
@@ -335,8 +335,8 @@ mod tests {
 
     #[test]
     fn other_protocols_are_in_no_range_of_ports() {
-        let ports = tcp(0, 65535).union(&PortSet::range(17, 0, 65535));
-        let ports = ports.union(&PortSet::range(132, 0, 65535));
+        let tcp_and_udp = tcp(0, 65535).union(&PortSet::range(17, 0, 65535));
+        let ports = tcp_and_udp.union(&PortSet::range(132, 0, 65535));
         assert!(!ports.is_all());
         assert!(ports.is_subset(&PortSet::all()));
         assert!(!PortSet::all().is_subset(&ports));
@@ -344,8 +344,8 @@ mod tests {
 
     #[test]
     fn a_named_port_is_the_one_of_its_protocol() {
-        let ports = [("dns", "UDP", 53), ("dns", "TCP", 54)];
-        let ports = ports.map(|(name, protocol, port)| NamedPort {
+        let dns = [("dns", "UDP", 53), ("dns", "TCP", 54)];
+        let ports = dns.map(|(name, protocol, port)| NamedPort {
             name: name.into(),
             protocol: protocol.into(),
             port,

@@ -15,10 +15,9 @@ impl Model {
     pub(super) fn collect_problems(&mut self, index: &Index) {
         let in_force = self.in_force.iter().filter_map(partly_unsupported);
         let refused = { self.in_force.keys() }.filter(|key| self.costs.is_refused(&Owner::of(key)));
-        let refused = refused.map(too_costly);
         let cluster = index.cluster_policies.objects().values();
         self.problems = in_force
-            .chain(refused)
+            .chain(refused.map(too_costly))
             .chain(cluster.filter_map(without_subject))
             .collect();
     }

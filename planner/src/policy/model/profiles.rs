@@ -104,8 +104,8 @@ impl Profiles {
     /// Carries out moves.
     pub fn apply(&mut self, verdicts: &mut Changing<'_>, moves: &[Move]) {
         self.rename(verdicts, moves);
-        let after = moves.iter();
-        let after = after.map(|one| (one.direction, one.key, one.allowed.as_ref()));
+        let all = moves.iter();
+        let after = all.map(|one| (one.direction, one.key, one.allowed.as_ref()));
         self.put(verdicts, after);
         for was in moves.iter().filter_map(|one| one.was) {
             if self.numbers.leave(was) {
@@ -157,8 +157,8 @@ impl Profiles {
             return;
         }
         let allowed = moves.iter().filter_map(|one| one.allowed.as_ref());
-        let shared = allowed.map(|allowed| (Arc::as_ptr(&allowed.ports), &allowed.ports));
-        let shared: HashMap<*const PortSet, &Arc<PortSet>> = shared.collect();
+        let by_pointer = allowed.map(|allowed| (Arc::as_ptr(&allowed.ports), &allowed.ports));
+        let shared: HashMap<*const PortSet, &Arc<PortSet>> = by_pointer.collect();
         let each = moves.iter().map(|one| {
             let ports = one.allowed.as_ref().map(|allowed| &*allowed.ports);
             (one.was, ports)
@@ -241,6 +241,6 @@ fn put_pair(
     profile: Option<Number>,
 ) {
     let Changing { desired, delta } = verdicts;
-    let delta = delta.as_mut().map(|delta| delta.pairs.get_mut(direction));
-    put_into(desired.pairs.get_mut(direction), delta, key, profile);
+    let changes = delta.as_mut().map(|delta| delta.pairs.get_mut(direction));
+    put_into(desired.pairs.get_mut(direction), changes, key, profile);
 }

@@ -110,16 +110,14 @@ impl Model {
             .locals
             .extend(waiting.map(|(address, _)| *address));
         let cost = |key: &PolicyKey| {
-            let was = self.in_force.get(key);
-            let was = was.map_or(0, |one| one.rules.size());
+            let in_force = self.in_force.get(key);
+            let was = in_force.map_or(0, |one| one.rules.size());
             index.size_of(key).max(was)
         };
         // Those that have changed come first.
         let mut owners: BTreeMap<Owner, (usize, Vec<Waiting>)> = BTreeMap::new();
-        let changed = std::mem::take(&mut self.queue.waiting)
-            .into_values()
-            .flatten();
-        let changed = changed.map(|key| (key, true));
+        let of_owners = std::mem::take(&mut self.queue.waiting).into_values();
+        let changed = of_owners.flatten().map(|key| (key, true));
         for (key, has_changed) in changed.chain(again.into_iter().map(|key| (key, false))) {
             let (sum, keys) = owners.entry(Owner::of(&key)).or_default();
             let cost = cost(&key);

@@ -35,7 +35,7 @@ impl Model {
         };
         DIRECTIONS.into_iter().any(|direction| {
             let policed = delta.policed.get(direction);
-            let policed = policed.added.keys().filter(|address| was_enforced(address));
+            let mut isolated = policed.added.keys().filter(|address| was_enforced(address));
             let narrower = |number: Number, address: IpAddr| {
                 let allowed = verdicts.allowed(direction, address, number);
                 !allowed.is_some_and(PortSet::is_all)
@@ -46,7 +46,6 @@ impl Model {
                 let mut numbers = known.map(|(number, _)| number).chain([UNKNOWN, SELF]);
                 numbers.any(|number| narrower(number, *address))
             };
-            let mut isolated = policed;
             isolated.any(isolates)
                 || self.narrows_pairs(verdicts, delta, direction, identified)
                 || verdicts.policed.get(direction).iter().any(|address| {

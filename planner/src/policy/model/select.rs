@@ -103,12 +103,12 @@ impl Model {
             }
         }
         // Those that the last plan enforced for another pod, or for none, or for none any more.
-        let of_others = keyed::compare(&self.enforced_for, &local.pods);
-        let of_others = of_others.filter_map(|entry| match entry {
+        let compared = keyed::compare(&self.enforced_for, &local.pods);
+        let differing = compared.filter_map(|entry| match entry {
             Entry::First(address, _) | Entry::Second(address, _) => Some(*address),
             Entry::Both(address, was, is) => (was != is).then_some(*address),
         });
-        let of_others: Vec<IpAddr> = of_others.collect();
+        let of_others: Vec<IpAddr> = differing.collect();
         // Whether a pod waits also depends on whether it is the one that was enforced.
         self.pending.locals.extend(&of_others);
         self.pending.enforced.extend(of_others);
@@ -152,9 +152,8 @@ impl Model {
             return;
         }
         let known = index.known(address);
-        let local = self.locals.entry(address);
-        let local = local.or_insert_with(|| Local::new(Known::NotYet));
-        local.known = known;
+        let entry = self.locals.entry(address);
+        entry.or_insert_with(|| Local::new(Known::NotYet)).known = known;
         self.pending.locals.insert(address);
         self.pending.enforced.insert(address);
     }
@@ -177,11 +176,11 @@ impl Model {
             if !looks_at_all && these.is_some_and(BTreeSet::is_empty) {
                 continue;
             }
-            let subject = local.subject().cloned();
-            let subject = subject.map(|kind| (index.labels_of(&kind.namespace), kind));
+            let kind = local.subject().cloned();
+            let subject = kind.map(|kind| (index.labels_of(&kind.namespace), kind));
             let Some(these) = these.filter(|_| !looks_at_all) else {
-                let applied = subject.map(|(labels, kind)| index.applied_to(&kind, &labels));
-                let mut applied = applied.unwrap_or_default();
+                let selecting = subject.map(|(labels, kind)| index.applied_to(&kind, &labels));
+                let mut applied = selecting.unwrap_or_default();
                 applied.retain(|key| !self.queue.has(key) || local.applied.contains(key));
                 changed.extend(applied.symmetric_difference(&local.applied).cloned());
                 if applied != local.applied {
@@ -239,14 +238,14 @@ impl Model {
                 continue;
             }
             let rules = applied.contains(key).then(|| index.rules(key)).flatten();
-            let was = self.in_force.get(key);
-            if was.map(|one| &one.rules) == rules.as_ref() {
-                if was.is_some_and(|one| !one.counts) {
+            let in_force = self.in_force.get(key);
+            let was = in_force.map(|one| &one.rules);
+            if was == rules.as_ref() {
+                if in_force.is_some_and(|one| !one.counts) {
                     others.insert(key.clone());
                 }
                 continue;
             }
-            let was = was.map(|one| &one.rules);
             networks |= was.into_iter().chain(&rules).any(Rules::has_networks);
             released.extend(self.in_force.remove(key).and_then(|one| one.peers));
             if let Some(rules) = rules {
@@ -298,10 +297,10 @@ impl Model {
             .filter_map(|one| one.rules.rules.egress.as_ref());
         let named = egress.flatten().flat_map(|rule| &rule.ports.named);
         let before = self.rules_before();
-        let before = before.filter(|(direction, _)| *direction == Direction::Out);
-        let before = before.flat_map(|(_, class)| class.names_before());
-        let names = named.map(|(_, name)| name).chain(before);
-        let names: BTreeSet<String> = names.cloned().collect();
+        let egress_before = before.filter(|(direction, _)| *direction == Direction::Out);
+        let names_before = egress_before.flat_map(|(_, class)| class.names_before());
+        let all_names = named.map(|(_, name)| name).chain(names_before);
+        let names: BTreeSet<String> = all_names.cloned().collect();
         let differ: BTreeSet<&String> = names.symmetric_difference(&self.port_names).collect();
         for kind in index.pods.kinds() {
             if kind.ports.iter().any(|port| differ.contains(&port.name)) {
@@ -332,8 +331,8 @@ pub(super) fn touched_policies(index: &mut Index) -> Policies {
     let (Touched::Objects(network), Touched::Objects(cluster)) = (network, cluster) else {
         return None;
     };
-    let network = network.into_keys();
-    let network = network.map(|ObjectKey { name, namespace }| PolicyKey::Network(namespace, name));
-    let cluster = cluster.into_keys().map(|key| PolicyKey::Cluster(key.name));
-    Some(network.chain(cluster).collect())
+    let of_network = |ObjectKey { name, namespace }| PolicyKey::Network(namespace, name);
+    let network_keys = network.into_keys().map(of_network);
+    let cluster_keys = cluster.into_keys().map(|key| PolicyKey::Cluster(key.name));
+    Some(network_keys.chain(cluster_keys).collect())
 }

@@ -203,8 +203,8 @@ pub fn lists_of<'a>(
         let mut of_list = Places::none(kinds.pods.count);
         for atom in atoms {
             if let Atom::Pods(namespaces, pods) = atom {
-                let there = known.entry(namespaces);
-                let there = there.or_insert_with(|| kinds.within(namespaces));
+                let entry = known.entry(namespaces);
+                let there = entry.or_insert_with(|| kinds.within(namespaces));
                 let mut selected = kinds.pods.selected(pods);
                 selected.keep(there);
                 of_list.extend(&selected);
@@ -231,8 +231,7 @@ mod tests {
     const VALUES: [&str; 3] = ["1", "2", "3"];
 
     fn random_labels(dice: &mut Dice) -> Labels {
-        let keys = KEYS.into_iter().filter(|_| !dice.chance(3));
-        let keys: Vec<&str> = keys.collect();
+        let keys: Vec<&str> = KEYS.into_iter().filter(|_| !dice.chance(3)).collect();
         let label = |key: &str| (key.to_owned(), (*dice.pick(&VALUES)).to_owned());
         keys.into_iter().map(label).collect()
     }
@@ -253,13 +252,13 @@ mod tests {
                 .map(ToString::to_string)
                 .collect(),
         };
-        let expressions = [requirement(), requirement()];
-        let expressions = expressions.into_iter().take(dice.roll(3)).collect();
+        let two = [requirement(), requirement()];
+        let match_expressions = two.into_iter().take(dice.roll(3)).collect();
         let labels = random_labels(dice).into_iter();
         let match_labels = labels.filter(|_| dice.chance(3)).collect();
         LabelSelector {
             match_labels,
-            match_expressions: expressions,
+            match_expressions,
         }
     }
 
@@ -269,10 +268,8 @@ mod tests {
         let (mut dice, mut interner) = (Dice(7), Interner::default());
         for _ in 0..60 {
             let names: Vec<Arc<str>> = ["n1", "n2", "n3"].map(Arc::from).into();
-            let labels = names
-                .iter()
-                .map(|name| (name.clone(), random_labels(&mut dice)));
-            let labels: BTreeMap<Arc<str>, Labels> = labels.collect();
+            let labelled = |name: &Arc<str>| (name.clone(), random_labels(&mut dice));
+            let labels: BTreeMap<Arc<str>, Labels> = names.iter().map(labelled).collect();
             let kind = |_| {
                 let labels = random_labels(&mut dice);
                 interner.kind(&names[dice.roll(3)], &labels, &[])
@@ -297,8 +294,8 @@ mod tests {
                     let mut atoms = list.iter();
                     atoms.any(|atom| selects_kind(atom, kind, of))
                 };
-                let expected = (0..).zip(&lists).filter(|(_, list)| selects(list));
-                let expected: Vec<Number> = expected.map(|(number, _)| number).collect();
+                let selecting = (0..).zip(&lists).filter(|(_, list)| selects(list));
+                let expected: Vec<Number> = selecting.map(|(number, _)| number).collect();
                 assert_eq!(found, expected, "{kind:?} {lists:#?}");
             }
         }

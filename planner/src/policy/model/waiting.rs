@@ -44,11 +44,11 @@ impl Model {
         };
         let was = std::mem::replace(&mut self.unlisted, unlisted);
         let is_other = |list: Number| was.contains_key(&list) != self.unlisted.contains_key(&list);
-        let others = self.in_force.iter().filter(|(_, one)| {
+        let differing = self.in_force.iter().filter(|(_, one)| {
             let mut both = DIRECTIONS.into_iter().flat_map(|way| one.numbers(way));
             both.any(is_other)
         });
-        let others: BTreeSet<&PolicyKey> = others.map(|(key, _)| key).collect();
+        let others: BTreeSet<&PolicyKey> = differing.map(|(key, _)| key).collect();
         if others.is_empty() {
             return;
         }
@@ -68,8 +68,8 @@ impl Model {
         for (number, all) in self.peer_sets.pods_of() {
             let mut left = BTreeSet::new();
             for namespaces in all {
-                let of = known.entry(namespaces);
-                let of = of.or_insert_with_key(|namespaces| index.unlisted(namespaces));
+                let entry = known.entry(namespaces);
+                let of = entry.or_insert_with_key(|namespaces| index.unlisted(namespaces));
                 left.extend(of.iter().cloned());
             }
             if !left.is_empty() {
@@ -154,11 +154,11 @@ impl Model {
         if self.peers.contains(&PodScope::All) {
             return "all nodes".to_owned();
         }
-        let named: Vec<&str> = { namespaces.iter() }
+        let names: Vec<&str> = { namespaces.iter() }
             .take(MAX_NAMED)
             .map(|name| name.as_str())
             .collect();
-        let named = named.join(", ");
+        let named = names.join(", ");
         match namespaces.len() {
             1 => format!("Namespace {named}"),
             count if count <= MAX_NAMED => format!("Namespaces {named}"),

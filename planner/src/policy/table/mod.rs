@@ -67,8 +67,8 @@ impl Table {
         let new = profiles.map_or(&verdicts.profiles, |profiles| &profiles.added);
         let mut moves = Vec::new();
         for (number, set) in new {
-            let old = profiles.and_then(|profiles| profiles.removed.get(number));
-            let old = old.map(|old| &**old);
+            let removed = profiles.and_then(|profiles| profiles.removed.get(number));
+            let old = removed.map(|old| &**old);
             write(&mut ports, *number, [old, Some(set)], &mut moves);
         }
         for (number, set) in profiles.into_iter().flat_map(|profiles| &profiles.removed) {
@@ -216,8 +216,8 @@ fn put_ranges(
 /// profile: without one it counts as one without ports.
 fn ranges(set: &PortSet, protocol: u8) -> Option<Ranges> {
     let wide = |(of, first, last): &(u8, u16, u16)| *of == protocol && !is_narrow(*first, *last);
-    let ranges = set.ranges().filter(wide);
-    let ranges: Ranges = ranges.map(|(_, first, last)| (first, last)).collect();
+    let all_wide = set.ranges().filter(wide);
+    let ranges: Ranges = all_wide.map(|(_, first, last)| (first, last)).collect();
     (set.others() || !ranges.is_empty()).then_some(ranges)
 }
 
@@ -232,10 +232,8 @@ mod tests {
     /// Makes the profiles of a table these.
     fn follow(table: &mut Table, profiles: &[(Number, PortSet)]) -> Delta {
         let mut new = Verdicts::default();
-        let profiles = profiles.iter().cloned();
-        new.profiles = profiles
-            .map(|(number, set)| (number, Arc::new(set)))
-            .collect();
+        let shared = |(number, set)| (number, Arc::new(set));
+        new.profiles = profiles.iter().cloned().map(shared).collect();
         let change = table.desired.verdicts.change_to(&new);
         table.verdicts_mut().apply(&change);
         table.follow(Some(change)).unwrap()
@@ -253,8 +251,8 @@ mod tests {
                 ..
             } = &table.desired.ports;
             let profile = range_profiles.get(&(7, protocol)).unwrap_or(&7);
-            let ranges = ranges.iter().filter(|range| range.profile == *profile);
-            ranges.map(|range| (range.first, range.last)).collect()
+            let of_profile = ranges.iter().filter(|range| range.profile == *profile);
+            of_profile.map(|range| (range.first, range.last)).collect()
         };
         assert_eq!(ports(6), [], "TCP");
         assert_eq!(ports(17), [(0, 52), (54, u16::MAX)], "UDP");
@@ -271,8 +269,8 @@ mod tests {
         follow(&mut table, &[(7, set)]);
         let exact = table.desired.ports.exact.iter().map(|(.., port)| *port);
         assert_eq!(exact.collect::<Vec<_>>(), [80, 81, 82, 83, 84, 85, 86, 87]);
-        let ranges = table.desired.ports.ranges.iter();
-        let ranges: Vec<_> = ranges.map(|range| (range.first, range.last)).collect();
+        let wide = table.desired.ports.ranges.iter();
+        let ranges: Vec<_> = wide.map(|range| (range.first, range.last)).collect();
         assert_eq!(ranges, [(90, 98)]);
     }
 

@@ -179,8 +179,8 @@ fn a_list_from_elsewhere_costs_what_it_says() {
     world.planner.model.limit_cost(10_100, 10_200);
     world.planner.plan();
     // As published by a vendor: thousands of networks in a rule, which all have one identity.
-    let networks = (0..5_000).map(|n| format!("198.{}.{}.0/25", n >> 8, n & 0xff));
-    let networks = networks.map(|cidr| block(&cidr, &[])).collect();
+    let cidrs = (0..5_000).map(|n| format!("198.{}.{}.0/25", n >> 8, n & 0xff));
+    let networks = cidrs.map(|cidr| block(&cidr, &[])).collect();
     apply(&mut world, allow("vendor", networks, Vec::new()));
     let wide = vec![block("0.0.0.0/0", &["10.0.0.0/8"])];
     let policy = of_neighbour(wide);

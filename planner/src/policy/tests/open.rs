@@ -73,10 +73,9 @@ fn planner() -> PolicyPlanner {
 
 fn list_own(planner: &mut PolicyPlanner, addresses: &[&str]) {
     // So many that pods of all namespaces are watched.
-    let names = ["shop".to_owned()].into_iter();
-    let names = names.chain((0..20).map(|number| format!("filler{number}")));
+    let fillers = (0..20).map(|number| format!("filler{number}"));
     planner.apply_namespaces(Event::Init);
-    for name in names {
+    for name in ["shop".to_owned()].into_iter().chain(fillers) {
         let labels = Default::default();
         planner.apply_namespaces(Event::InitApply(Namespace {
             name,

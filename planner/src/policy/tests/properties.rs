@@ -115,14 +115,14 @@ pub fn follows(
 /// What the elements of each profile, and of each range profile, say.
 fn profiles(desired: &Desired) -> BTreeMap<Number, BTreeSet<[u32; 3]>> {
     let open = desired.ports.open.iter().map(|number| (*number, [0; 3]));
-    let exact = desired.ports.exact.iter();
+    let single = desired.ports.exact.iter();
     let exact =
-        exact.map(|(number, protocol, port)| (*number, [1, (*protocol).into(), (*port).into()]));
-    let of_protocols = desired.ports.range_profiles.iter();
+        single.map(|(number, protocol, port)| (*number, [1, (*protocol).into(), (*port).into()]));
+    let range_profiles = desired.ports.range_profiles.iter();
     let of_protocols =
-        of_protocols.map(|((number, protocol), of)| (*number, [2, (*protocol).into(), *of]));
-    let ranges = desired.ports.ranges.iter();
-    let ranges = ranges.map(|range| (range.profile, [3, range.first.into(), range.last.into()]));
+        range_profiles.map(|((number, protocol), of)| (*number, [2, (*protocol).into(), *of]));
+    let wide = desired.ports.ranges.iter();
+    let ranges = wide.map(|range| (range.profile, [3, range.first.into(), range.last.into()]));
     let mut profiles: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for (number, says) in open.chain(exact).chain(of_protocols).chain(ranges) {
         profiles.entry(number).or_default().insert(says);
@@ -144,8 +144,8 @@ pub fn used(desired: &Desired) -> BTreeSet<Number> {
 fn profiles_stay(old: &Desired, new: &Desired, delta: &Delta) -> bool {
     let is_known = |desired: &Desired| {
         let profiles_of = desired.verdicts.profiles.keys();
-        let known = profiles_of.chain(desired.ports.range_profiles.values());
-        let known: BTreeSet<&Number> = known.collect();
+        let numbers = profiles_of.chain(desired.ports.range_profiles.values());
+        let known: BTreeSet<&Number> = numbers.collect();
         let says = profiles(desired);
         says.keys().all(|number| known.contains(number))
     };

@@ -35,9 +35,9 @@ fn closed() -> NetworkPolicy {
 }
 
 fn list<T: Clone>(objects: &[T]) -> Vec<Event<T>> {
-    let objects = objects.iter().cloned().map(Event::InitApply);
+    let applied = objects.iter().cloned().map(Event::InitApply);
     let begin = [Event::Init].into_iter();
-    begin.chain(objects).chain([Event::InitDone]).collect()
+    begin.chain(applied).chain([Event::InitDone]).collect()
 }
 
 /// Whether connections to `web` come about, and those from it, over both families.

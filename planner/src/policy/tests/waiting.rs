@@ -69,8 +69,8 @@ impl Late {
         late.world.cluster.network_policies = policies;
         late.world.cluster.cluster_network_policies = cluster_policies;
         let of_record = |address: IpAddr| (address, late.world.planner.local_pod(address).unwrap());
-        let records = late.world.local().into_iter().map(of_record);
-        let mut records: BTreeMap<_, _> = records
+        let recorded = late.world.local().into_iter().map(of_record);
+        let mut records: BTreeMap<_, _> = recorded
             .map(|(address, pod)| (address, pod.cloned()))
             .collect();
         // An ADD that came with the policies.
@@ -175,8 +175,8 @@ impl Late {
             assert_eq!(is, allows(&self.known), "{} {cluster:#?}", about());
         }
         // Of pods that are not listed it is not known that they have the address of another.
-        let claims = cluster.pods.iter().filter(|pod| has(pod, other));
-        let claims: Vec<&Pod> = claims.collect();
+        let pods = cluster.pods.iter();
+        let claims: Vec<&Pod> = pods.filter(|pod| has(pod, other)).collect();
         if claims.len() > 1 && claims.iter().any(|pod| !self.is_known(pod)) {
             return;
         }

@@ -140,12 +140,9 @@ fn replace<T: Object>(all: &mut Vec<T>, one: T) {
 }
 
 fn list<T: Clone>(objects: &[T]) -> Vec<Event<T>> {
-    let objects = objects.iter().cloned().map(Event::InitApply);
-    [Event::Init]
-        .into_iter()
-        .chain(objects)
-        .chain([Event::InitDone])
-        .collect()
+    let applied = objects.iter().cloned().map(Event::InitApply);
+    let begin = [Event::Init].into_iter();
+    begin.chain(applied).chain([Event::InitDone]).collect()
 }
 
 impl World {
@@ -258,8 +255,8 @@ impl World {
     /// Gives the planner the Nodes.
     pub fn set_nodes(&mut self) {
         let nodes = self.cluster.nodes.iter();
-        let nodes = nodes.map(|node| (node, claimed(node)));
-        self.planner.set_nodes(nodes);
+        self.planner
+            .set_nodes(nodes.map(|node| (node, claimed(node))));
     }
 
     /// Tells of each pod again, as of one that is gone and of one that has come, in random

@@ -256,22 +256,20 @@ impl<'a> Answer<'a> {
         name: &ServiceName,
         wanted: impl Fn(&Port) -> bool,
     ) -> Result<(), ExplainError> {
-        let spec = self.model().registry.get(name);
-        let spec = spec.and_then(|known| known.spec.clone());
-        let spec = spec.ok_or_else(|| ExplainError::UnknownService(full_name(name)))?;
+        let unknown = || ExplainError::UnknownService(full_name(name));
+        let known = self.model().registry.get(name).ok_or_else(unknown)?;
+        let spec = known.spec.clone().ok_or_else(unknown)?;
         self.facts(name, &spec);
         if spec.not_ours {
             self.steps.push(none::not_ours());
             return Ok(());
         }
         let ports = spec.ports.iter().enumerate();
-        let indices = ports
-            .filter(|(_, port)| wanted(port))
-            .map(|(index, _)| index);
-        let indices: Vec<usize> = indices.collect();
+        let asked = ports.filter(|(_, port)| wanted(port));
+        let indices: Vec<usize> = asked.map(|(index, _)| index).collect();
         let families = spec.families();
-        let all = families.flat_map(|family| indices.iter().map(move |index| (family, *index)));
-        let all: Vec<_> = all.collect();
+        let each = families.flat_map(|family| indices.iter().map(move |index| (family, *index)));
+        let all: Vec<_> = each.collect();
         if all.is_empty() {
             return Err(ExplainError::UnknownPort(full_name(name), ports_of(&spec)));
         }
@@ -280,8 +278,8 @@ impl<'a> Answer<'a> {
         }
         self.more(0, all.len().saturating_sub(MAX_PORTS), "ports");
         let refused = self.model().reserved.refused(&spec);
-        let refused = refused.map(|one| Step::note(none::not_served(name, &one)));
-        self.notes.extend(refused.take(MAX_NAMED));
+        let notes = refused.map(|one| Step::note(none::not_served(name, &one)));
+        self.notes.extend(notes.take(MAX_NAMED));
         if spec.ports.iter().any(|port| port.node_port != 0) {
             self.notes.push(self.where_node_ports_are());
         }
@@ -317,9 +315,8 @@ fn object(name: &ServiceName) -> String {
 
 /// The ports of a Service in words.
 fn ports_of(spec: &Spec) -> String {
-    let ports = spec.ports.iter();
-    let ports = ports.map(|port| format!("{}/{}", port.port, protocol_name(port.protocol)));
-    listed(ports, MAX_NAMED)
+    let text = |port: &Port| format!("{}/{}", port.port, protocol_name(port.protocol));
+    listed(spec.ports.iter().map(text), MAX_NAMED)
 }
 
 /// What of a Service decides.

@@ -124,12 +124,12 @@ impl Answer<'_> {
     /// A Service has the address and not the port.
     fn no_such_port(&self, key: &Frontend) -> Option<String> {
         let what_of = |spec: &Spec| {
-            let ways = [
+            let mut ways = [
                 ("the cluster IP", &spec.cluster_ips),
                 ("the load balancer's address", &spec.load_balancer_ips),
                 ("an external IP", &spec.external_ips),
-            ];
-            let mut ways = ways.into_iter();
+            ]
+            .into_iter();
             let found = ways.find(|(_, addresses)| addresses.contains(&key.address));
             found.map(|(what, _)| what)
         };

@@ -46,8 +46,8 @@ impl Answer<'_> {
         self.steps.push(Step::new(what));
         let is_wanted = |at: &Tracked| only.is_none_or(|only| only == *at);
         let reserved = &self.model().reserved;
-        let all = frontends(spec, family, port).filter(|(at, _)| is_wanted(at));
-        let all: Vec<_> = { all }
+        let wanted = frontends(spec, family, port).filter(|(at, _)| is_wanted(at));
+        let all: Vec<_> = wanted
             .filter(|(at, class)| !reserved.has(at, *class))
             .collect();
         let room = self.frontends_left.min(all.len());
@@ -85,8 +85,8 @@ impl Answer<'_> {
         if let Some(sources) = served.and_then(|one| one.sources()) {
             self.steps.push(self.source_ranges(sources).depth(2));
         }
-        let ways = self.senders.iter().filter_map(|one| self.way(at, *one));
-        let ways: Vec<Step> = ways.collect();
+        let senders = self.senders.iter();
+        let ways: Vec<Step> = senders.filter_map(|one| self.way(at, *one)).collect();
         self.steps.extend(ways);
     }
 
@@ -205,8 +205,8 @@ impl Answer<'_> {
                 (*at, *entry, PerScope { cluster, local })
             })
             .collect();
-        let others = Family::BOTH.into_iter().filter(|other| *other != family);
-        let others: usize = others.map(|other| of_family(other).len()).sum();
+        let other_families = Family::BOTH.into_iter().filter(|other| *other != family);
+        let others: usize = other_families.map(|other| of_family(other).len()).sum();
         self.steps
             .push(counts(&endpoints, &scopes, others).depth(1));
         endpoints.sort_by_key(|(at, _, uses)| {
@@ -218,8 +218,8 @@ impl Answer<'_> {
         } else {
             self.endpoints_left.min(ENDPOINTS_OF_A_PORT)
         };
-        let shown = endpoints.iter().take(room);
-        let shown: Vec<Step> = shown.map(|one| self.endpoint(one)).collect();
+        let first = endpoints.iter().take(room);
+        let shown: Vec<Step> = first.map(|one| self.endpoint(one)).collect();
         self.endpoints_left -= shown.len();
         self.steps.extend(shown);
         let left_out = endpoints.len().saturating_sub(room);
@@ -243,11 +243,11 @@ impl Answer<'_> {
             (false, true, false) => "serving, not ready",
             (false, false, false) => "not ready",
         };
-        let zones = entry.zones.iter().flat_map(|zones| zones.iter());
-        let zones: Vec<&str> = zones.take(MAX_NAMED).map(|zone| &**zone).collect();
-        let zones = match zones.as_slice() {
+        let hinted = entry.zones.iter().flat_map(|zones| zones.iter());
+        let named: Vec<&str> = hinted.take(MAX_NAMED).map(|zone| &**zone).collect();
+        let zones = match named.as_slice() {
             [] => String::new(),
-            zones => format!(", for zones {}", zones.join(" ")),
+            named => format!(", for zones {}", named.join(" ")),
         };
         let (used, because) = match (uses.cluster, uses.local) {
             (None, None) => ("NOT used", "no frontend leads to it".to_owned()),
@@ -273,8 +273,7 @@ impl Answer<'_> {
         };
         let at = SocketAddr::new(at.address, at.port);
         let step = Step::new(format!("{at} {place}, {state}{zones}, is {used}"));
-        let object = node.map(|node| format!("Node {node}"));
-        let object = object.unwrap_or_default();
+        let object = node.map(|node| format!("Node {node}")).unwrap_or_default();
         let is_used = [uses.cluster, uses.local].contains(&Some(Ok(())));
         Step {
             endpoint: is_used.then_some(at),
@@ -290,8 +289,8 @@ impl Answer<'_> {
         port: &Port,
         family: Family,
     ) -> PerScope<Option<BTreeSet<Endpoint>>> {
-        let own = frontends(spec, family, port);
-        let own = own.filter(|(at, _)| self.planner.has(name, port, *at));
+        let all = frontends(spec, family, port);
+        let own = all.filter(|(at, _)| self.planner.has(name, port, *at));
         let desired = self.planner.desired();
         let groups = own.flat_map(|(at, _)| [false, true].map(|is| group(desired, at, is)));
         let mut planned = PerScope::default();
@@ -355,8 +354,8 @@ fn no_endpoints(known: &Known, port: &Port, family: Family) -> Step {
         "port {} has no {family} endpoints",
         named(&port.name, port.protocol)
     );
-    let ports = known.slices().flat_map(|slice| &slice.ports);
-    let ports: BTreeSet<String> = ports.map(|one| named(&one.name, one.protocol)).collect();
+    let found = known.slices().flat_map(|slice| &slice.ports);
+    let ports: BTreeSet<String> = found.map(|one| named(&one.name, one.protocol)).collect();
     Step::note(if ports.is_empty() {
         format!(
             "{what}: the Service has no EndpointSlice with ports. Does its selector find pods? An EndpointSlice that another proxy serves does not count"

@@ -77,8 +77,8 @@ pub fn is_used(choice: &Choice, endpoint: &Endpoint) -> bool {
 pub fn choose(candidates: &[(Endpoint, &Entry)], zone: &str) -> Choice {
     let criteria = Criteria::of(candidates, zone);
     let select = |scope| {
-        let used = candidates.iter();
-        let used = used.filter(|(_, entry)| criteria.check(entry, scope).is_ok());
+        let all = candidates.iter();
+        let used = all.filter(|(_, entry)| criteria.check(entry, scope).is_ok());
         used.map(|(endpoint, _)| *endpoint).collect()
     };
     Choice {

@@ -29,9 +29,9 @@ pub fn frontends(
         (&spec.external_ips, Class::ExternalIp),
     ];
     let addresses = all.into_iter().flat_map(move |(addresses, class)| {
-        let of_family = move |ip: &&IpAddr| Family::of(**ip) == family;
-        let addresses = addresses.iter().filter(of_family);
-        addresses.map(move |address| (at(*address), class))
+        let has_family = move |ip: &&IpAddr| Family::of(**ip) == family;
+        let of_family = addresses.iter().filter(has_family);
+        of_family.map(move |address| (at(*address), class))
     });
     let node_port = (port.node_port != 0).then_some(Tracked::NodePort(NodePort {
         family,

@@ -212,7 +212,7 @@ impl Model {
         let slices = SlicePorts::of(known.into_iter().flat_map(Known::slices));
         let spec = known.and_then(|known| known.spec.clone());
         let turn = next_batch(&mut units, &service, spec.as_deref(), &slices, left);
-        let planned = turn.into_iter().filter_map(|(unit, place)| {
+        let plans = turn.into_iter().filter_map(|(unit, place)| {
             Some(match unit {
                 Unit::Rest => Planned::Rest,
                 Unit::Gone(_) => Planned::Port(place, None),
@@ -226,7 +226,7 @@ impl Model {
                 }
             })
         });
-        let planned: Vec<Planned> = planned.collect();
+        let planned: Vec<Planned> = plans.collect();
         let moving = self.moving(&name, &service, spec.as_ref());
         let mut change = Change::of(name.clone());
         for one in planned {
@@ -313,14 +313,14 @@ impl Model {
         new: Option<&mut ServicePort>,
     ) {
         let name = &change.name;
-        let claims = new.iter().flat_map(|port| port.claims(name));
-        let claims = claims.filter(|(at, claimant)| !self.reserved.has(at, claimant.class));
-        let claims: BTreeSet<(Tracked, Claimant)> = claims.collect();
-        let had = old.into_iter().flat_map(|port| port.claims(name));
-        let had = had.filter(|claim| self.claims.get(claim) == Some(place));
-        let had: Vec<_> = had.filter(|claim| !claims.contains(claim)).collect();
+        let wanted = new.iter().flat_map(|port| port.claims(name));
+        let allowed = wanted.filter(|(at, claimant)| !self.reserved.has(at, claimant.class));
+        let claims: BTreeSet<(Tracked, Claimant)> = allowed.collect();
+        let of_old = old.into_iter().flat_map(|port| port.claims(name));
+        let had = of_old.filter(|claim| self.claims.get(claim) == Some(place));
+        let obsolete: Vec<_> = had.filter(|claim| !claims.contains(claim)).collect();
         let mut held = Vec::new();
-        for (at, claimant) in had {
+        for (at, claimant) in obsolete {
             change.frontends.insert(at);
             let claim = (at, claimant);
             if new.is_some() && moving.contains(&claim) {
@@ -350,8 +350,8 @@ impl Model {
             let mut ports = service.ports.iter().flatten();
             ports.any(|port| !Arc::ptr_eq(&port.spec, spec) || !port.held.is_empty())
         };
-        let spec = spec.filter(is_other).into_iter();
-        let claims = spec.flat_map(|spec| {
+        let changed = spec.filter(is_other).into_iter();
+        let claims = changed.flat_map(|spec| {
             frontends_of(spec).map(|(at, class)| (at, claimant(spec, class, name)))
         });
         claims
@@ -375,10 +375,8 @@ impl Model {
 
     /// Writes down where a Service is not served.
     fn note_refused(&mut self, name: &Arc<ServiceName>, spec: Option<&Spec>) {
-        let refused = spec
-            .into_iter()
-            .flat_map(|spec| self.reserved.refused(spec));
-        let mut refused: Vec<Refused> = refused.collect();
+        let each = spec.into_iter();
+        let mut refused: Vec<Refused> = each.flat_map(|spec| self.reserved.refused(spec)).collect();
         let more = refused.len().saturating_sub(MAX_REFUSED);
         refused.truncate(MAX_REFUSED);
         if refused.is_empty() {
@@ -393,8 +391,8 @@ impl Model {
     /// at all other ports.
     pub fn find_networks(&mut self) -> bool {
         // A cluster IP is the API server's if it is served at the server's port.
-        let unserved = self.reserved.frontends();
-        let unserved = unserved.filter(|at| self.frontend(Tracked::Address(**at)).is_none());
+        let reserved = self.reserved.frontends();
+        let unserved = reserved.filter(|at| self.frontend(Tracked::Address(**at)).is_none());
         let found: BTreeSet<IpAddr> = unserved.map(|at| at.address).collect();
         let touched = std::mem::take(&mut self.cidrs_touched) || found != self.api_servers;
         self.api_servers = found;

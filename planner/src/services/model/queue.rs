@@ -128,8 +128,8 @@ impl Model {
         };
         let known: HashSet<Unit> = units.iter().copied().collect();
         for family in served.iter().flat_map(|spec| spec.families()) {
-            let ports = ports.iter().map(|index| Unit::Port(family, *index));
-            units.extend(ports.filter(|port| !known.contains(port)));
+            let of_family = ports.iter().map(|index| Unit::Port(family, *index));
+            units.extend(of_family.filter(|port| !known.contains(port)));
         }
         units.extend(rest);
         units
@@ -191,10 +191,10 @@ pub fn next_batch(
 
 /// The places of ports that are none of a Service that says this.
 fn gone(places: &HashMap<(Family, &str, u8), usize>, spec: Option<&Spec>) -> BTreeSet<usize> {
-    let spec = spec.filter(|spec| !spec.not_ours);
-    let ports = spec.iter().flat_map(|spec| &spec.ports);
+    let served = spec.filter(|spec| !spec.not_ours);
+    let ports = served.iter().flat_map(|spec| &spec.ports);
     let names: HashSet<_> = ports.map(|port| (&*port.name, port.protocol)).collect();
-    let families: Vec<Family> = spec.iter().flat_map(|spec| spec.families()).collect();
+    let families: Vec<Family> = served.iter().flat_map(|spec| spec.families()).collect();
     let is_gone = |(family, name, protocol): &(Family, &str, u8)| {
         !names.contains(&(*name, *protocol)) || !families.contains(family)
     };

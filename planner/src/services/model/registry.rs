@@ -125,8 +125,8 @@ impl Registry {
             Change::Set(key, slice) => self.set_slice(key, slice),
             Change::Replace { all, is_first } => {
                 let mut changed = is_first;
-                let gone = self.owners.keys().filter(|key| !all.contains_key(key));
-                let gone: Vec<_> = gone.cloned().collect();
+                let unlisted = self.owners.keys().filter(|key| !all.contains_key(key));
+                let gone: Vec<_> = unlisted.cloned().collect();
                 for key in gone {
                     changed |= self.set_slice(key, None);
                 }
@@ -177,9 +177,8 @@ impl Registry {
     pub fn touch_where(&mut self, concerns: impl Fn(&Spec) -> bool) {
         let concerned = self.services().filter(|(_, spec)| concerns(spec));
         let names: Vec<_> = concerned.map(|(name, _)| name.clone()).collect();
-        let names = names.into_iter();
-        self.touched
-            .extend(names.map(|name| (name, Touched::Whole)));
+        let whole = |name| (name, Touched::Whole);
+        self.touched.extend(names.into_iter().map(whole));
     }
 
     fn set_service(&mut self, name: Arc<ServiceName>, spec: Option<Arc<Spec>>) -> bool {
@@ -257,11 +256,11 @@ fn touch(
     slice: &Slice,
 ) {
     let Some(spec) = spec else { return };
-    let names = slice.ports.iter().map(|port| (&*port.name, port.protocol));
-    let names: HashSet<_> = names.collect();
+    let ports = slice.ports.iter();
+    let names: HashSet<_> = ports.map(|port| (&*port.name, port.protocol)).collect();
     let has = |port: &Port| names.contains(&(&*port.name, port.protocol));
-    let first = spec.groups();
-    let first = first.filter(|index| spec.ports.get(*index).is_some_and(has));
+    let groups = spec.groups();
+    let first = groups.filter(|index| spec.ports.get(*index).is_some_and(has));
     match touched.get_mut(name) {
         Some(Touched::Whole) => {}
         Some(Touched::Ports(ports)) => ports.extend(first),

@@ -89,17 +89,17 @@ impl ServicePort {
         let protocol = spec.ports.get(index).map(|port| port.protocol);
         // One that is only published as ready gets flows, and so has to keep them.
         let serves = |entry: &Entry| entry.serving || entry.ready;
-        let serving = all.iter().filter(|(_, entry)| serves(entry));
-        let serving = serving.map(|(endpoint, _)| *endpoint);
+        let serving_entries = all.iter().filter(|(_, entry)| serves(entry));
+        let serving = serving_entries.map(|(endpoint, _)| *endpoint);
         // An address of a pod of this node is here whatever node its slice names, which may name
         // none: it was not made by Kubernetes then. Only what the slice says counts for traffic
         // policies.
         let is_here = |entry: &Entry| entry.local || surroundings.is_own_pod(entry.address);
         let addresses = |is_one: &dyn Fn(&Entry) -> bool| {
             let some = all.iter().filter(|(_, entry)| is_one(entry));
-            let mut some: Vec<IpAddr> = some.map(|(_, entry)| entry.address).collect();
-            some.dedup();
-            some.into_boxed_slice()
+            let mut addresses: Vec<IpAddr> = some.map(|(_, entry)| entry.address).collect();
+            addresses.dedup();
+            addresses.into_boxed_slice()
         };
         let tcp_endpoints = all.iter().filter(|_| protocol == Some(TCP));
         let port = Self {
@@ -153,8 +153,8 @@ impl Service {
     /// The places of its ports.
     pub fn places(&self) -> HashMap<(Family, &str, u8), usize> {
         let ports = self.ports.iter().enumerate();
-        let ports = ports.filter_map(|(place, port)| Some((port.as_ref()?.key()?, place)));
-        ports.collect()
+        let by_key = ports.filter_map(|(place, port)| Some((port.as_ref()?.key()?, place)));
+        by_key.collect()
     }
 
     /// Puts a port at a place. What was there.
@@ -180,8 +180,8 @@ impl Service {
     /// How many ready endpoints it has on this node, counted by address, in its first family.
     pub fn local_endpoints(&self) -> usize {
         let first = self.spec.as_ref().and_then(|spec| spec.first_family());
-        let ports = self.ports.iter().flatten();
-        let ports = ports.filter(|port| Some(port.family) == first);
+        let all = self.ports.iter().flatten();
+        let ports = all.filter(|port| Some(port.family) == first);
         let ready: BTreeSet<IpAddr> = ports.flat_map(|port| port.ready.iter().copied()).collect();
         ready.len()
     }

@@ -73,7 +73,7 @@ impl Slice {
             })
         });
         let mut shared: Vec<Arc<[Box<str>]>> = Vec::new();
-        let endpoints = slice.endpoints.iter().filter_map(|one| {
+        let entries = slice.endpoints.iter().filter_map(|one| {
             Some(Entry {
                 address: address(&one.address).filter(|ip| Refusal::of(*ip).is_none())?,
                 ready: one.ready,
@@ -84,7 +84,7 @@ impl Slice {
                 zones: zones(&one.zone_hints, &mut shared),
             })
         });
-        let mut endpoints: Box<[Entry]> = endpoints.collect();
+        let mut endpoints: Box<[Entry]> = entries.collect();
         endpoints.sort_by_key(|one| one.address);
         Self {
             ports: ports.collect(),

@@ -126,11 +126,11 @@ impl Surroundings {
     /// Where node ports are.
     pub fn node_port_networks(&self, options: &Options) -> BTreeSet<Span> {
         let addresses = &options.node_port_addresses;
-        let primary = self.own.primary.iter().filter(|_| addresses.primary);
-        let primary = primary.copied().map(IpNetwork::from);
+        let own = self.own.primary.iter().filter(|_| addresses.primary);
+        let primary = own.copied().map(IpNetwork::from);
         let networks: Vec<IpNetwork> = primary.chain(addresses.networks.iter().copied()).collect();
-        let loopback = ["127.0.0.0/8", "::1/128"].map(parse_cidr);
-        let loopback: Vec<IpNetwork> = loopback.into_iter().flatten().collect();
+        let parsed = ["127.0.0.0/8", "::1/128"].map(parse_cidr);
+        let loopback: Vec<IpNetwork> = parsed.into_iter().flatten().collect();
         spans_of(&networks, &loopback)
     }
 }
@@ -171,17 +171,16 @@ impl ServiceNetworks {
     ) -> Self {
         let (mut all_cidrs, mut holes) = (Vec::new(), BTreeSet::new());
         let mut overlaps = Vec::new();
-        for ServiceCidr { name, cidrs } in all {
-            let cidrs = cidrs.iter().filter_map(|cidr| parse_cidr(cidr));
-            let cidrs: Vec<IpNetwork> = cidrs.collect();
+        for ServiceCidr { name, cidrs: texts } in all {
+            let cidrs: Vec<IpNetwork> = texts.iter().filter_map(|text| parse_cidr(text)).collect();
             let overlaps_any = |one: &&IpNetwork| cidrs.iter().any(|cidr| overlap(cidr, one));
             let pods: BTreeSet<IpNetwork> =
                 (pods.cluster.iter().filter(overlaps_any).copied()).collect();
             let nodes: BTreeSet<IpAddr> = (cidrs.iter())
                 .flat_map(|cidr| addresses_in(cidr, nodes).chain(addresses_in(cidr, api_servers)))
                 .collect();
-            let found = (pods.iter().copied()).chain(nodes.iter().copied().map(IpNetwork::from));
-            let found: BTreeSet<IpNetwork> = found.collect();
+            let inside = (pods.iter().copied()).chain(nodes.iter().copied().map(IpNetwork::from));
+            let found: BTreeSet<IpNetwork> = inside.collect();
             if !found.is_empty() {
                 let has_any = |cidr: &&IpNetwork| found.iter().any(|one| overlap(cidr, one));
                 overlaps.push(Overlap {

@@ -138,9 +138,8 @@ impl Groups {
                 }
             }
         }
-        let unplaced = wanted.iter().zip(present);
-        let unplaced = unplaced.filter_map(|(value, present)| (!present).then_some(*value));
-        let mut unplaced: Vec<V> = unplaced.collect();
+        let absent = wanted.iter().zip(present).filter(|(_, present)| !present);
+        let mut unplaced: Vec<V> = absent.map(|(value, _)| *value).collect();
         let count = parts(bins.len(), wanted.len());
         if (count == 1) != (bins.len() == 1) {
             // The group itself becomes one of parts, or the other way round.
@@ -171,10 +170,10 @@ impl Groups {
         };
         if known.holds == Holds::Parts {
             for index in 0..known.slots {
-                let Some(part) = tables.desired.parts.get(&(group, index)) else {
+                let Some(entry) = tables.desired.parts.get(&(group, index)) else {
                     continue;
                 };
-                let part = part.group;
+                let part = entry.group;
                 put!(tables, parts, (group, index), None);
                 remove::<Endpoint>(tables, part);
                 remove::<Number>(tables, part);
@@ -203,11 +202,11 @@ impl Groups {
             }
             own.push(number / GROUP_DISTANCE);
         }
-        let bins = parts.into_iter().map(|(number, slots)| Bin {
+        let bin = |(number, slots)| Bin {
             number: Some(number),
             slots,
-        });
-        let bins: Vec<Bin<V>> = bins.collect();
+        };
+        let bins: Vec<Bin<V>> = parts.into_iter().map(bin).collect();
         self.write(tables, group, &bins);
     }
 
@@ -236,8 +235,8 @@ impl Groups {
 
 /// Whether the slots of a group, or those of its parts, hold such values.
 fn holds<V: Slot>(tables: &Tables, group: Number, known: Group) -> bool {
-    let part = tables.desired.parts.get(&(group, 0));
-    let part = part.and_then(|part| tables.desired.groups.get(&part.group));
+    let first = tables.desired.parts.get(&(group, 0));
+    let part = first.and_then(|part| tables.desired.groups.get(&part.group));
     let lowest = match known.holds {
         Holds::Parts => part.map(|part| part.holds),
         other => Some(other),

@@ -41,8 +41,8 @@ impl KnownNumbers {
     /// The frontends of a protocol, each with the endpoints that it may have led to.
     #[must_use]
     pub fn frontends_of(&self, protocol: u8) -> BTreeMap<Tracked, Vec<Endpoint>> {
-        let groups = self.groups.iter();
-        let groups = groups.filter(|(frontend, _)| frontend.protocol() == protocol);
+        let all = self.groups.iter();
+        let groups = all.filter(|(frontend, _)| frontend.protocol() == protocol);
         let endpoints = |group: Number| {
             let both = both_scopes(group).into_iter();
             both.flat_map(|group| self.slots.endpoints_of(group, &self.endpoints))
@@ -61,16 +61,16 @@ impl KnownNumbers {
 
     /// The numbers of blocks.
     pub(super) fn blocks(&self) -> impl Iterator<Item = Number> {
-        let numbers = self.groups.values().chain(self.endpoints.keys()).copied();
-        let numbers = numbers.chain(self.slots.groups());
+        let listed = self.groups.values().chain(self.endpoints.keys()).copied();
+        let numbers = listed.chain(self.slots.groups());
         let affine = numbers.filter(|number| *number >= FIRST_AFFINITY);
         affine.map(|number| number / AFFINITY_BLOCK)
     }
 
     /// The limits whose numbers are such.
     pub(super) fn limits(&self) -> impl Iterator<Item = (Number, (Family, Box<[Span]>))> {
-        let limits = self.limits.iter();
-        let limits = limits.filter(|((_, number), _)| LIMITS.contains(number));
+        let all = self.limits.iter();
+        let limits = all.filter(|((_, number), _)| LIMITS.contains(number));
         limits.map(|((family, number), spans)| (*number, (*family, spans.as_slice().into())))
     }
 

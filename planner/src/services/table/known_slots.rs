@@ -48,8 +48,8 @@ impl KnownSlots {
     ) -> impl Iterator<Item = Endpoint> {
         let parts = dense(&self.parts, group).into_iter();
         parts.chain([group]).flat_map(|group| {
-            let members = dense(&self.members, group).into_iter();
-            let members = members.filter_map(|number| numbered.get(&number).copied());
+            let numbers = dense(&self.members, group).into_iter();
+            let members = numbers.filter_map(|number| numbered.get(&number).copied());
             dense(&self.endpoints, group).into_iter().chain(members)
         })
     }
@@ -67,12 +67,8 @@ impl KnownSlots {
             [] => KnownGroup::Whole(dense(V::known(self), group)),
             [_] => return None,
             parts => {
-                let parts = parts.iter();
-                KnownGroup::Parts(
-                    parts
-                        .map(|part| (*part, dense(V::known(self), *part)))
-                        .collect(),
-                )
+                let slots_of = |part: &Number| (*part, dense(V::known(self), *part));
+                KnownGroup::Parts(parts.iter().map(slots_of).collect())
             }
         };
         let is_sound = match &known {

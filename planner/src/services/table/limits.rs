@@ -57,8 +57,8 @@ impl Limits {
             return;
         }
         let known = self.known.get(sources).copied();
-        let known = known.filter(|number| self.numbers.take_reserved(*number));
-        let number = known.unwrap_or_else(|| self.numbers.take());
+        let reserved = known.filter(|number| self.numbers.take_reserved(*number));
+        let number = reserved.unwrap_or_else(|| self.numbers.take());
         self.limits.insert(sources.clone(), (number, 1));
         for span in &sources.1 {
             put!(tables, allowed, (number, *span), Some(()));

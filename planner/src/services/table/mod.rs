@@ -181,14 +181,13 @@ impl Table {
     /// Writes down what of a Service cannot be as it says.
     fn note(&mut self, model: &Model, name: &Arc<ServiceName>, ports: &[Option<PlannedPort>]) {
         let used = ports.iter().flatten().filter_map(|port| port.used).min();
-        let ports = ports.iter().enumerate();
-        let timeouts = ports.filter_map(|(place, port)| {
+        let timeouts = ports.iter().enumerate().filter_map(|(place, port)| {
             let wanted = model.port(name, place)?.spec.affinity?;
             Some((wanted, port.as_ref()?.timeout?))
         });
-        let timeouts = timeouts.max().filter(|(wanted, given)| wanted != given);
+        let other = timeouts.max().filter(|(wanted, given)| wanted != given);
         set(&mut self.too_many, name, used);
-        set(&mut self.other_timeouts, name, timeouts);
+        set(&mut self.other_timeouts, name, other);
     }
 
     /// Makes the tables hold what a frontend is, or nothing.
@@ -199,8 +198,8 @@ impl Table {
             let port = ports.get(served.place)?.as_ref()?;
             Some(port.target(&self.tables, served.to(is_outside)))
         };
-        let (near, outside) = (target(false), target(true));
-        let outside = outside.filter(|_| outside != near);
+        let (near, far) = (target(false), target(true));
+        let outside = far.filter(|_| far != near);
         let masquerade = served.and_then(|one| one.masquerade());
         let limit = served.and_then(|one| self.limits.number(one.sources()?));
         let tables = &mut self.tables;

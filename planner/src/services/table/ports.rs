@@ -230,10 +230,10 @@ impl Ports {
         affinity: Option<u32>,
         endpoints: &[Endpoint],
     ) {
-        let affinity = affinity.filter(|_| !endpoints.is_empty());
-        put!(tables, affinities, group, affinity);
+        let timeout = affinity.filter(|_| !endpoints.is_empty());
+        put!(tables, affinities, group, timeout);
         let mut members: Vec<Number> = Vec::new();
-        if affinity.is_some() {
+        if timeout.is_some() {
             let numbers = endpoints.iter().filter_map(|one| port.numbers.get(one));
             members.extend(numbers);
             members.sort_unstable();
@@ -260,8 +260,8 @@ fn number(tables: &mut Tables, port: &mut PlannedPort, base: Number, choice: &Ch
         drop_unused(tables, port, choice);
         known.retain(|endpoint, _| is_used(choice, endpoint));
     }
-    let taken = port.numbers.values().chain(known.values()).copied();
-    let taken: BTreeSet<Number> = taken.collect();
+    let in_use = port.numbers.values().chain(known.values()).copied();
+    let taken: BTreeSet<Number> = in_use.collect();
     let mut free = endpoint_numbers(base).filter(|number| !taken.contains(number));
     for endpoint in choice.cluster.iter().chain(&choice.local) {
         if port.numbers.contains_key(endpoint) {

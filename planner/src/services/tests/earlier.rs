@@ -9,11 +9,11 @@ use tweed_planner::services::{KnownNumbers, KnownSlots};
 /// What the kernel holds after this was written.
 pub fn written(desired: &Desired) -> KnownNumbers {
     let addresses = desired.addresses.targets.iter();
-    let addresses = addresses.map(|(key, target)| (Tracked::Address(*key), target));
+    let by_address = addresses.map(|(key, target)| (Tracked::Address(*key), target));
     let node_ports = desired.node_ports.targets.iter();
-    let node_ports = node_ports.map(|(key, target)| (Tracked::NodePort(*key), target));
-    let groups = addresses
-        .chain(node_ports)
+    let by_node_port = node_ports.map(|(key, target)| (Tracked::NodePort(*key), target));
+    let groups = by_address
+        .chain(by_node_port)
         .filter_map(|(key, target)| Some((key, target.group()?)));
     let mut limits: BTreeMap<_, Vec<Span>> = BTreeMap::new();
     for (frontend, number) in &desired.limits {

@@ -294,8 +294,8 @@ impl Cluster {
         };
         let ranges: Vec<&String> = service.source_ranges.iter().filter(counts).collect();
         let passes = |address: &IpAddr| ranges.iter().any(|one| contains(one, *address));
-        let own = self.own_addresses();
-        let mut own = own.iter().filter(|one| one.is_ipv4() == is_v4);
+        let addresses = self.own_addresses();
+        let mut own = addresses.iter().filter(|one| one.is_ipv4() == is_v4);
         let is_all = |one: &&String| one.trim().ends_with("/0");
         ranges.is_empty()
             || ranges.iter().any(is_all)
@@ -398,9 +398,9 @@ impl Cluster {
             if hints.iter().any(|hint| hint.is_empty()) {
                 continue;
             }
-            let hinted = ready.iter().zip(&hints);
-            let hinted = hinted.filter(|(_, hint)| hint.iter().any(|one| one == wanted));
-            let hinted: BTreeSet<Endpoint> = hinted.map(|(one, _)| one.at).collect();
+            let with_hints = ready.iter().zip(&hints);
+            let fitting = with_hints.filter(|(_, hint)| hint.iter().any(|one| one == wanted));
+            let hinted: BTreeSet<Endpoint> = fitting.map(|(one, _)| one.at).collect();
             if !hinted.is_empty() {
                 return hinted;
             }

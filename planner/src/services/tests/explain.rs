@@ -69,12 +69,12 @@ fn a_cluster_ip_says_where_each_origin_goes() {
         "type ClusterIP (Service shop/web): internalTrafficPolicy Cluster, no session affinity";
     assert_eq!(lines(&said, "type "), [facts]);
     assert_eq!(lines(&said, "cluster IP "), ["cluster IP 10.96.0.1:80"]);
-    let expected = [
+    let senders = [
         ("pods", "keeps its address"),
         ("this node", "masqueraded"),
         ("outside", "masqueraded"),
     ];
-    let expected = expected.map(|(from, becomes)| {
+    let expected = senders.map(|(from, becomes)| {
         format!("from {from} goes to one of 2 endpoints (group 0x40000000), {becomes}")
     });
     assert_eq!(lines(&said, "from "), expected);
@@ -322,10 +322,8 @@ fn ports_and_frontends_beyond_the_bounds_are_counted() {
     assert_eq!(lines(&said, "and 8 more ports").len(), 1, "{said}");
     let frontends = lines(&said, "external IP ").len() + lines(&said, "cluster IP ").len();
     assert_eq!(frontends, 64);
-    let more = lines(&said, "and ")
-        .into_iter()
-        .filter(|line| line.ends_with(" frontends"));
-    let more: Vec<&str> = more.collect();
+    let all = lines(&said, "and ").into_iter();
+    let more: Vec<&str> = all.filter(|line| line.ends_with(" frontends")).collect();
     assert_eq!(
         (more[0], more[1], more.len()),
         ("and 37 more frontends", "and 101 more frontends", 32)

@@ -157,9 +157,9 @@ pub fn pods(own: &[&str], others: &[&str]) -> PodNetworks {
 
 /// The events of a complete list.
 pub fn list<T: Object>(objects: &[T]) -> Vec<Event<T>> {
-    let objects = objects.iter().cloned().map(Event::InitApply);
+    let applied = objects.iter().cloned().map(Event::InitApply);
     std::iter::once(Event::Init)
-        .chain(objects)
+        .chain(applied)
         .chain([Event::InitDone])
         .collect()
 }

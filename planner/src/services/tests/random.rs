@@ -204,9 +204,9 @@ fn cidrs(dice: &mut Dice) -> Vec<ServiceCidr> {
 }
 
 fn some_node(dice: &mut Dice) -> Node {
-    let addresses = ["192.0.2.1", "192.0.2.7", "2001:db8::1"];
-    let addresses = some(dice, &addresses, 3);
-    let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    let all = ["192.0.2.1", "192.0.2.7", "2001:db8::1"];
+    let chosen = some(dice, &all, 3);
+    let addresses: Vec<&str> = chosen.iter().map(String::as_str).collect();
     let mut node = node("me", &addresses, &["10.0.0.0/24", "fd00:0:0:1::/64"], "");
     let zone = (*dice.pick(&["z1", "z1", "z2", ""])).to_owned();
     let label = ("topology.kubernetes.io/zone".to_owned(), zone);
@@ -358,8 +358,8 @@ impl World {
             "203.0.113.2",
         ]);
         let same = |ip: &IpAddr| ip.is_ipv4() == destination.is_ipv4();
-        let sources = SOURCES.iter().map(|ip| ip.parse().unwrap()).filter(same);
-        let sources: Vec<IpAddr> = sources.collect();
+        let parsed = SOURCES.iter().map(|ip| ip.parse().unwrap());
+        let sources: Vec<IpAddr> = parsed.filter(same).collect();
         Flow {
             source: *dice.pick(&sources),
             is_own: dice.chance(4),

@@ -129,8 +129,8 @@ fn other_addresses_of_the_same_service_are_served() {
 
 #[test]
 fn of_many_refused_addresses_the_first_are_named() {
-    let many: Vec<String> = (1..=9).map(|host| format!("127.0.0.{host}")).collect();
-    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let texts: Vec<String> = (1..=9).map(|host| format!("127.0.0.{host}")).collect();
+    let many: Vec<&str> = texts.iter().map(String::as_str).collect();
     let (first, more) = refused(&planned(&at(&many)));
     assert_eq!((first.len(), more), (3, 15));
 }
@@ -295,10 +295,10 @@ fn service_where_lists_what_a_service_is_not_served_at() {
     let mut cluster = at(&["127.0.0.1", "198.51.100.10"]);
     cluster.api_servers = ["198.51.100.10:80".parse().unwrap()].into();
     let said = explain(&planned(&cluster), &asked(all_of("web"))).unwrap();
-    let frontends = said
+    let outer = said
         .lines()
         .filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-    let frontends: Vec<&str> = frontends.map(str::trim).collect();
+    let frontends: Vec<&str> = outer.map(str::trim).collect();
     assert_eq!(
         frontends[..2],
         ["cluster IP 10.96.0.1:80", "node port 30080"]

@@ -50,9 +50,9 @@ proptest! {
             let was = old.endpoints.get(number);
             prop_assert!(was.is_none_or(|was| was == endpoint), "{} {:?}", number, was);
         }
-        let was = written(&old).limits;
+        let old_limits = written(&old).limits;
         for (number, spans) in written(next.desired()).limits {
-            let was = was.get(&number);
+            let was = old_limits.get(&number);
             prop_assert!(was.is_none_or(|was| *was == spans), "{:?} {:?}", number, was);
         }
         let mut fresh = planner(&world.cluster);
@@ -150,9 +150,9 @@ proptest! {
             let parts = desired.parts.iter();
             parts.map(|((group, _), part)| (part.group, *group)).collect()
         };
-        let (was, is) = (owners(&old), owners(next.desired()));
-        for (part, group) in &is {
-            let was = was.get(part);
+        let (before, after) = (owners(&old), owners(next.desired()));
+        for (part, group) in &after {
+            let was = before.get(part);
             prop_assert!(was.is_none_or(|was| was == group), "{part:#x} {group:#x} {was:#x?}");
         }
         // The others are free afterwards.
@@ -195,21 +195,19 @@ struct Slots {
 }
 
 fn slots(desired: &Desired) -> Slots {
-    let reached = written(desired).groups.into_values();
-    let mut reached: BTreeSet<Number> = reached.flat_map(both_scopes).collect();
-    let parts = desired.parts.iter();
-    let parts = parts.filter(|((group, _), _)| reached.contains(group));
-    let parts: Vec<Number> = parts.map(|(_, part)| part.group).collect();
-    reached.extend(parts);
+    let groups = written(desired).groups.into_values();
+    let mut reached: BTreeSet<Number> = groups.flat_map(both_scopes).collect();
+    let parts = of(&desired.parts, &reached);
+    reached.extend(parts.values().map(|part| part.group));
     fn of<V: Copy>(
         map: &BTreeMap<(Number, u8), V>,
         reached: &BTreeSet<Number>,
     ) -> BTreeMap<(Number, u8), V> {
-        let reached = map.iter().filter(|((group, _), _)| reached.contains(group));
-        reached.map(|(key, value)| (*key, *value)).collect()
+        let entries = map.iter().filter(|((group, _), _)| reached.contains(group));
+        entries.map(|(key, value)| (*key, *value)).collect()
     }
-    let groups = desired.groups.iter();
-    let groups = groups.filter(|(group, _)| reached.contains(group));
+    let all = desired.groups.iter();
+    let groups = all.filter(|(group, _)| reached.contains(group));
     Slots {
         groups: groups.map(|(number, group)| (*number, *group)).collect(),
         endpoints: of(&desired.slots, &reached),

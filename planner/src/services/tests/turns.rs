@@ -36,8 +36,7 @@ fn huge() -> (Service, Vec<EndpointSlice>) {
             .collect();
         slice
     });
-    let slices = slices.collect();
-    (service, slices)
+    (service, slices.collect())
 }
 
 /// Another one, `shop/other`, with so many endpoints.

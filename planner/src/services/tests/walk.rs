@@ -72,8 +72,8 @@ pub fn walk(planner: &ServicePlanner, flow: &Flow) -> Verdict {
     let has_node_ports = flow.is_local
         && within(&desired.node_port_networks, flow.destination)
         && !desired.node_port_exceptions.contains(&flow.destination);
-    let found = look_up(&desired.addresses, &frontend, is_outside);
-    let found = found.or_else(|| {
+    let by_address = look_up(&desired.addresses, &frontend, is_outside);
+    let found = by_address.or_else(|| {
         let node_ports = has_node_ports.then_some(&desired.node_ports)?;
         look_up(node_ports, &node_port, is_outside)
     });
@@ -189,11 +189,11 @@ pub fn check(desired: &Desired) {
         let keys = (0..group.slots).map(|index| (*number, index));
         if group.holds == Holds::Parts {
             let parts = keys.map(|key| desired.parts[&key]);
-            let sizes = parts.map(|part| {
+            let checked = parts.map(|part| {
                 assert_eq!(desired.groups[&part.group].slots, part.slots);
                 part.slots
             });
-            let sizes: Vec<u8> = sizes.collect();
+            let sizes: Vec<u8> = checked.collect();
             let spread = sizes.iter().max().unwrap() - sizes.iter().min().unwrap();
             assert!(spread <= 1, "{sizes:?}");
         }
@@ -209,8 +209,8 @@ pub fn check(desired: &Desired) {
         assert!(!part_numbers.contains(&group));
         check_affinity(desired, group);
     }
-    let members = desired.members.cluster.union(&desired.members.local);
-    let members: BTreeSet<Number> = members.copied().collect();
+    let of_any_scope = desired.members.cluster.union(&desired.members.local);
+    let members: BTreeSet<Number> = of_any_scope.copied().collect();
     assert_eq!(members, desired.endpoints.keys().copied().collect());
 }
 
@@ -226,9 +226,9 @@ fn check_affinity(desired: &Desired, group: Number) {
         return;
     }
     assert_eq!(Scope::of(group), scope);
-    let members = desired.members.get(scope).iter();
-    let members = members.filter(|number| affinity_key(**number) == affinity_key(group));
-    let members: BTreeSet<Endpoint> = members.map(|one| desired.endpoints[one]).collect();
+    let numbers = desired.members.get(scope).iter();
+    let of_group = numbers.filter(|number| affinity_key(**number) == affinity_key(group));
+    let members: BTreeSet<Endpoint> = of_group.map(|one| desired.endpoints[one]).collect();
     assert_eq!(members, all);
 }
 

@@ -32,8 +32,8 @@ fn only_a_way_that_carries_something_else_is_a_new_plan() {
     let mut mtu_with = |mtu| {
         let link = "eth0".to_owned();
         let path = Path { mtu, link };
-        let paths = planner.path_targets().to.into_iter();
-        let paths = paths.map(|ip| (ip, path.clone())).collect();
+        let targets = planner.path_targets().to.into_iter();
+        let paths = targets.map(|ip| (ip, path.clone())).collect();
         planner.update(&mut cluster, HostFacts { paths, ..host() });
         let network = planner.network().cloned().unwrap();
         (network.pod_mtu, Arc::ptr_eq(&network, &first))

@@ -104,8 +104,8 @@ impl Model {
         let each = DIRECTIONS.map(|direction| {
             let own = applied.iter().filter(|key| owner.owns(key));
             let ranges = self.ranges(own, direction);
-            let pairs = self.identities.having(ranges.lists.keys().copied());
-            let pairs = pairs.min(self.identities.len());
+            let having = self.identities.having(ranges.lists.keys().copied());
+            let pairs = having.min(self.identities.len());
             let sum = self.ranges_at_most(&ranges, pairs);
             let sum = if sum > self.costs.max.own {
                 self.ranges_in_all(&ranges)
@@ -146,8 +146,8 @@ impl Model {
             let identities = self.identities.having([*list]);
             sum.saturating_add(identities.saturating_mul(*count))
         });
-        let combinations = u32::try_from(ranges.lists.len()).ok();
-        let combinations = combinations.and_then(|lists| 1usize.checked_shl(lists));
+        let lists = u32::try_from(ranges.lists.len()).ok();
+        let combinations = lists.and_then(|lists| 1usize.checked_shl(lists));
         let different = combinations.map_or(identities, |most| most.min(identities));
         let all: usize = ranges.lists.values().sum();
         let by_combination = different.saturating_mul(all);
@@ -161,8 +161,8 @@ impl Model {
         let mut known = HashSet::new();
         let mut sum = ranges.everybody;
         for (_, identity) in self.identities.iter() {
-            let lists = identity.content.sets.iter().copied();
-            let lists: Vec<Number> = lists.filter(|one| ranges.lists.contains_key(one)).collect();
+            let sets = identity.content.sets.iter().copied();
+            let lists: Vec<Number> = sets.filter(|one| ranges.lists.contains_key(one)).collect();
             if lists.is_empty() || known.contains(&lists) {
                 continue;
             }

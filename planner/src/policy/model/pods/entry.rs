@@ -31,8 +31,8 @@ impl Entry {
     /// Whether this may be the pod with this UID. Where one of them is not known the
     /// name has decided.
     pub fn may_be(&self, uid: Option<&str>) -> bool {
-        let uid = uid.map(Uid::of);
-        self.uid.is_none() || uid.is_none() || self.uid == uid
+        let wanted = uid.map(Uid::of);
+        self.uid.is_none() || wanted.is_none() || self.uid == wanted
     }
 
     /// Whether this pod is older than another one with its name, which has taken its place.
