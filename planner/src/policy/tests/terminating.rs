@@ -8,7 +8,7 @@ use tweed_core::object::{Event, Object};
 
 use super::fixture::*;
 use super::walk::{Flow, passes};
-use super::world::World;
+use super::world::{World, list};
 use crate::policy::model::index::PolicyKinds;
 use crate::policy::model::pods::PodScope;
 use crate::policy::planner::{PolicyPlanner, Step};
@@ -32,12 +32,6 @@ fn closed() -> NetworkPolicy {
         ingress: Vec::new(),
         ..allow("closed", Vec::new(), Vec::new())
     }
-}
-
-fn list<T: Clone>(objects: &[T]) -> Vec<Event<T>> {
-    let applied = objects.iter().cloned().map(Event::InitApply);
-    let begin = [Event::Init].into_iter();
-    begin.chain(applied).chain([Event::InitDone]).collect()
 }
 
 /// Whether connections to `web` come about, and those from it, over both families.

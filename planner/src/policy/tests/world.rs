@@ -139,7 +139,8 @@ fn replace<T: Object>(all: &mut Vec<T>, one: T) {
     all.push(one);
 }
 
-fn list<T: Clone>(objects: &[T]) -> Vec<Event<T>> {
+/// The events of a complete list.
+pub fn list<T: Clone>(objects: &[T]) -> Vec<Event<T>> {
     let applied = objects.iter().cloned().map(Event::InitApply);
     let begin = [Event::Init].into_iter();
     begin.chain(applied).chain([Event::InitDone]).collect()
