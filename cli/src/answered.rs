@@ -45,6 +45,7 @@ pub type Answered<R> = (String, Result<R, Unanswered>);
 
 /// The reports of the nodes that have answered, each with the node's name.
 pub fn reports<R>(answers: &[Answered<R>]) -> impl Iterator<Item = (&str, &R)> + Clone {
-    let answers = answers.iter();
-    answers.filter_map(|(node, answer)| Some((node.as_str(), answer.as_ref().ok()?)))
+    answers
+        .iter()
+        .filter_map(|(node, answer)| Some((node.as_str(), answer.as_ref().ok()?)))
 }

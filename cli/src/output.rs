@@ -90,9 +90,10 @@ impl<'a> Page<'a> {
     /// # Errors
     /// It cannot be written.
     pub fn all_unanswered<R>(&mut self, answers: &[Answered<R>]) -> io::Result<()> {
-        let failed = answers.iter();
-        let mut failed = failed.filter_map(|(node, one)| Some((node, one.as_ref().err()?)));
-        failed.try_for_each(|(node, why)| self.unanswered(node, why))
+        answers
+            .iter()
+            .filter_map(|(node, one)| Some((node, one.as_ref().err()?)))
+            .try_for_each(|(node, why)| self.unanswered(node, why))
     }
 
     /// Prints rows below their header, each column as wide as its widest cell.
@@ -109,8 +110,8 @@ impl<'a> Page<'a> {
         let widths: Vec<usize> = (0..header.len()).map(width).collect();
         for row in all() {
             let cells = row.iter().zip(&widths);
-            let cells = cells.map(|(cell, width)| format!("{cell:<width$}"));
-            let line = cells.collect::<Vec<_>>().join("  ");
+            let padded = cells.map(|(cell, width)| format!("{cell:<width$}"));
+            let line = padded.collect::<Vec<_>>().join("  ");
             self.line(line.trim_end())?;
         }
         Ok(())

@@ -125,9 +125,8 @@ fn document<'a, R>(name: &'a str, answers: &'a [Answered<R>]) -> Document<'a, R>
     let (own, nodes) = match answers {
         [(node, answer)] if node.is_empty() => (Some(entry(answer)), None),
         _ => {
-            let nodes = answers.iter();
-            let nodes = nodes.map(|(node, answer)| (node.as_str(), entry(answer)));
-            (None, Some(nodes.collect()))
+            let named = |(node, answer): &'a Answered<R>| (node.as_str(), entry(answer));
+            (None, Some(answers.iter().map(named).collect()))
         }
     };
     Document {

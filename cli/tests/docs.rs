@@ -31,8 +31,8 @@ fn sections() -> String {
     section("tweedctl", &help(program.clone()));
     for verb in program.get_subcommands() {
         let name = verb.get_name();
-        let verb = verb.clone().disable_help_flag(true);
-        section(name, &help(verb.bin_name(format!("tweedctl {name}"))));
+        let shown = verb.clone().disable_help_flag(true);
+        section(name, &help(shown.bin_name(format!("tweedctl {name}"))));
     }
     text + "\n"
 }

@@ -20,8 +20,8 @@ pub struct MissingRight {
 impl MissingRight {
     /// The right to read what is at a path of the API: `/api/v1/namespaces/NAME/pods`.
     pub fn of_path(path: &str) -> Self {
-        let path = path.split('?').next().unwrap_or_default();
-        let words: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let without_query = path.split('?').next().unwrap_or_default();
+        let words: Vec<&str> = without_query.trim_matches('/').split('/').collect();
         // Groups are below `apis`, the core is below `api`.
         let version = if words.first() == Some(&"apis") { 3 } else { 2 };
         let (namespace, words) = match words.get(version..).unwrap_or_default() {

@@ -62,9 +62,9 @@ async fn run(client: &Client, agent: &Agent, words: &[String]) -> Result<Output,
         .container(CONTAINER)
         .max_stdout_buf_size(BUFFER)
         .max_stderr_buf_size(BUFFER);
-    let words = words.iter().map(String::as_str);
-    let command = [PROGRAM, "--run-dir", &agent.run_dir];
-    let command: Vec<&str> = command.into_iter().chain(words).collect();
+    let arguments = words.iter().map(String::as_str);
+    let program = [PROGRAM, "--run-dir", &agent.run_dir];
+    let command: Vec<&str> = program.into_iter().chain(arguments).collect();
     let begun = pods.exec(&agent.pod, command, &params).await;
     let mut process = begun.map_err(|error| refusal(error, agent))?;
     let status = process.take_status();

@@ -112,15 +112,13 @@ fn unready(node: &Value) -> Option<String> {
 }
 
 fn agent(pod: &Value) -> Agent {
-    let mut containers = items(pod, "/spec/containers");
-    let container = containers.find(|one| one["name"] == CONTAINER);
-    let container = container.unwrap_or(&Value::Null);
-    let mut conditions = items(pod, "/status/conditions");
-    let condition = conditions.find(|one| one["type"] == "Ready");
-    let condition = condition.unwrap_or(&Value::Null);
-    let mut statuses = items(pod, "/status/containerStatuses");
-    let status = statuses.find(|one| one["name"] == CONTAINER);
-    let status = status.unwrap_or(&Value::Null);
+    let find = |pointer: &str, key: &str, value: &str| {
+        let mut items = items(pod, pointer);
+        items.find(|one| one[key] == value).unwrap_or(&Value::Null)
+    };
+    let container = find("/spec/containers", "name", CONTAINER);
+    let condition = find("/status/conditions", "type", "Ready");
+    let status = find("/status/containerStatuses", "name", CONTAINER);
     Agent {
         node: text(pod, "/spec/nodeName").to_owned(),
         namespace: text(pod, "/metadata/namespace").to_owned(),
@@ -150,8 +148,8 @@ fn down(pod: &Value, state: &Value) -> Option<String> {
 
 /// The run folder of the agent, by the words and variables of its container.
 fn run_dir(container: &Value) -> String {
-    let words = items(container, "/command").chain(items(container, "/args"));
-    let mut words = words.filter_map(Value::as_str);
+    let listed = items(container, "/command").chain(items(container, "/args"));
+    let mut words = listed.filter_map(Value::as_str);
     while let Some(word) = words.next() {
         match word.strip_prefix("--run-dir") {
             Some("") => return words.next().unwrap_or_default().to_owned(),

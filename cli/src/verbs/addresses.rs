@@ -141,13 +141,13 @@ impl Verb for Addresses {
             header.extend(["NETWORK", "CONTAINER", "INTERFACE", "LINK"]);
         }
         header.push("WHY");
-        let rows = reports(answers).flat_map(|(node, report)| {
+        let of_all = reports(answers).flat_map(|(node, report)| {
             report
                 .addresses
                 .iter()
                 .map(move |one| row(node, one, is_wide))
         });
-        let mut rows: Vec<Vec<String>> = rows.collect();
+        let mut rows: Vec<Vec<String>> = of_all.collect();
         let is_of_one_node = answers.iter().all(|(node, _)| node.is_empty());
         if is_of_one_node {
             header.remove(0);
@@ -307,11 +307,11 @@ fn pod_cidrs(run_dir: &Path) -> Vec<IpNetwork> {
 /// There is none, or more than one.
 pub fn of_container(node: &Node, id: &str) -> Result<IpAddr, Unanswered> {
     let report = Addresses {}.local(node)?;
-    let of_id = report.addresses.iter().filter(|one| {
+    let matching = report.addresses.iter().filter(|one| {
         let container = one.container.as_deref();
         container.is_some_and(|container| container.starts_with(id))
     });
-    let of_id: Vec<&Address> = of_id.collect();
+    let of_id: Vec<&Address> = matching.collect();
     match of_id.as_slice() {
         [] => Err(Unanswered::new(format!(
             "no container {id} has an address on this node"
@@ -373,8 +373,7 @@ mod tests {
             record("gone", "10.0.1.5/24", State::Live),
             record("ending", "10.0.1.6/24", State::Deleting),
         ];
-        let taken = ["10.0.1.5", "10.0.1.6", "10.0.1.7", "10.0.1.9"];
-        let taken = taken
+        let taken = ["10.0.1.5", "10.0.1.6", "10.0.1.7", "10.0.1.9"]
             .iter()
             .map(|address| address.parse().unwrap())
             .collect();

@@ -119,8 +119,8 @@ impl Bundle {
                     for (node, log) in names.iter().zip(logs) {
                         // Mostly there was no container before.
                         if log.is_ok() || !is_before {
-                            let log = log.map_err(|error| error.to_string());
-                            archive.add(&format!("nodes/{node}/{name}"), log)?;
+                            let file = format!("nodes/{node}/{name}");
+                            archive.add(&file, log.map_err(|error| error.to_string()))?;
                         }
                     }
                 }
@@ -159,9 +159,9 @@ impl Bundle {
         let begin = format!("tweedctl {VERSION} at {now}\n");
         let (files, errors) = archive.end(&begin)?;
         if !to_stdout {
-            let path = path.display();
             page.line(&format!(
-                "{path}: {files} files; {errors} could not be had, index.txt says why"
+                "{}: {files} files; {errors} could not be had, index.txt says why",
+                path.display()
             ))?;
         }
         Ok(if errors == 0 {

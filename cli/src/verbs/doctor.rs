@@ -275,10 +275,10 @@ fn foreign_links() -> Result<Option<Finding>, tweed_netlink::Error> {
 
 fn of_others(names: impl Iterator<Item = String>) -> Option<Finding> {
     let is_foreign = |name: &String| FOREIGN_LINKS.iter().any(|prefix| name.starts_with(prefix));
-    let mut names: Vec<String> = names.filter(is_foreign).collect();
-    names.sort();
-    let first = names.first()?;
-    let more = match names.len() - 1 {
+    let mut foreign: Vec<String> = names.filter(is_foreign).collect();
+    foreign.sort();
+    let first = foreign.first()?;
+    let more = match foreign.len() - 1 {
         0 => String::new(),
         more => format!(" and {more} more"),
     };

@@ -74,8 +74,8 @@ impl Verb for Drops {
                 let known = before.get(&key).copied().unwrap_or(0);
                 now.insert(key, dropped.packets);
                 // A table that was made anew counts from 0.
-                let new = dropped.packets.checked_sub(known);
-                let new = new.unwrap_or(dropped.packets);
+                let more = dropped.packets.checked_sub(known);
+                let new = more.unwrap_or(dropped.packets);
                 if new > 0 || (is_wide && is_first) {
                     rows.push(row(node, dropped.reason, new, is_wide));
                 }

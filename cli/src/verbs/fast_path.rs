@@ -55,13 +55,13 @@ fn time(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no time: allowed are numbers with s, m or h, such as 5m");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: u64 = digits.parse().map_err(|_| wrong())?;
-    let seconds = match &text[digits.len()..] {
+    let asked = match &text[digits.len()..] {
         "s" => Some(number),
         "m" => number.checked_mul(60),
         "h" => number.checked_mul(3600),
         _ => None,
     };
-    let seconds = seconds.filter(|seconds| *seconds > 0).ok_or_else(wrong)?;
+    let seconds = asked.filter(|seconds| *seconds > 0).ok_or_else(wrong)?;
     Ok(Duration::from_secs(seconds))
 }
 

@@ -141,7 +141,7 @@ fn matrix(reports: &[(&str, &Report)], page: &mut Page<'_>) -> io::Result<()> {
     let header: Vec<&str> = std::iter::once("FROM")
         .chain(asked.iter().copied())
         .collect();
-    let rows = asking.iter().map(|from| {
+    let lines = asking.iter().map(|from| {
         let cells = asked.iter().map(|to| match cells.get(&(*from, *to)) {
             None => "-".to_owned(),
             Some(peer) if peer.state == PeerState::Answers => {
@@ -151,7 +151,7 @@ fn matrix(reports: &[(&str, &Report)], page: &mut Page<'_>) -> io::Result<()> {
         });
         std::iter::once((*from).to_owned()).chain(cells).collect()
     });
-    let rows: Vec<Vec<String>> = rows.collect();
+    let rows: Vec<Vec<String>> = lines.collect();
     if !rows.is_empty() {
         page.table(&header, &rows)?;
     }

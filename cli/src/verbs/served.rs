@@ -79,12 +79,12 @@ pub fn typed(destination: &Destination) -> String {
             port,
             protocol,
         } => {
-            let port = port.map(|port| format!(":{port}")).unwrap_or_default();
-            (format!("svc/{namespace}/{name}{port}"), protocol.as_ref())
+            let suffix = port.map(|port| format!(":{port}")).unwrap_or_default();
+            (format!("svc/{namespace}/{name}{suffix}"), protocol.as_ref())
         }
     };
-    let protocol = protocol.map(|number| format!("/{}", protocol_name(*number)));
-    rest + &protocol.unwrap_or_default()
+    let suffix = protocol.map(|number| format!("/{}", protocol_name(*number)));
+    rest + &suffix.unwrap_or_default()
 }
 
 /// A client as it can be typed again.

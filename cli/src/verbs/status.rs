@@ -121,13 +121,13 @@ impl Published {
     fn read(node: &Node) -> Result<Self, Unanswered> {
         let path = node.run_dir.join(AGENT_STATE_FILE);
         let unusable = |why: String| {
-            let path = path.display();
             Unanswered::new(format!(
-                "{path} says nothing: {why}; no agent has run with this folder since the machine's start, or this process may not read it"
+                "{} says nothing: {why}; no agent has run with this folder since the machine's start, or this process may not read it",
+                path.display()
             ))
         };
-        let text = regular_file::read_text(&path, limits::LOCK);
-        let text = text.map_err(|error| unusable(error.to_string()))?;
+        let text = regular_file::read_text(&path, limits::LOCK)
+            .map_err(|error| unusable(error.to_string()))?;
         serde_json::from_str(&text).map_err(|error| unusable(error.to_string()))
     }
 
@@ -169,14 +169,14 @@ impl Report {
     /// It has published nothing, or refuses to answer.
     pub(super) fn of(node: &Node) -> Result<Self, Unanswered> {
         let published = Published::read(node)?;
-        let status = match node.ask(&Request::Status {}) {
+        let answer = match node.ask(&Request::Status {}) {
             Ok(Answer::Status(status)) => Ok(status),
             Ok(_) => Err(unexpected()),
             Err(why) if why.is_refusal => return Err(why),
             Err(why) => Err(why),
         };
-        let agent = status.as_ref().ok().map(|status| status.version.clone());
-        let status = status.unwrap_or_else(|why| AgentStatus {
+        let agent = answer.as_ref().ok().map(|status| status.version.clone());
+        let status = answer.unwrap_or_else(|why| AgentStatus {
             problems: std::iter::once(silent(&why))
                 .chain(published.problems())
                 .collect(),

@@ -39,16 +39,16 @@ pub(super) fn collect(node: &Node) -> Report {
         Err(why) => format!("{why}\n"),
     };
     add("peers.txt", Ok(peers));
-    let metrics = node.ask(&Request::Metrics {});
-    let metrics = metrics.and_then(|answer| match answer {
-        Answer::Metrics(text) => Ok(text),
-        _ => Err(unexpected()),
-    });
-    add("metrics.txt", metrics.map_err(|why| why.to_string()));
+    let metrics = match node.ask(&Request::Metrics {}) {
+        Ok(Answer::Metrics(text)) => Ok(text),
+        Ok(_) => Err(unexpected().to_string()),
+        Err(why) => Err(why.to_string()),
+    };
+    add("metrics.txt", metrics);
     // It ends with 1 where it has found something.
     let run_dir = node.run_dir.as_os_str();
-    let check = check_program();
-    let check = Command::new(&check)
+    let program = check_program();
+    let check = Command::new(&program)
         .args(["check", "--output", "json", "--run-dir"])
         .arg(run_dir)
         .output();
@@ -93,9 +93,9 @@ fn listed(table: &str) -> Result<String, String> {
 fn kernel_objects(
     socket: &mut Socket,
 ) -> Result<[(&'static str, String); 5], tweed_netlink::Error> {
-    let links: Vec<link::Link> = link::list(socket)?;
+    let all: Vec<link::Link> = link::list(socket)?;
     let is_ours = |link: &&link::Link| owned::is_device(link) || owned::is_any_pod_link(link);
-    let links: Vec<&link::Link> = links.iter().filter(is_ours).collect();
+    let links: Vec<&link::Link> = all.iter().filter(is_ours).collect();
     let is_of_ours = |index: u32| links.iter().any(|link| link.index == index);
     let mut addresses = address::list(socket)?;
     addresses.retain(|address| is_of_ours(address.index));

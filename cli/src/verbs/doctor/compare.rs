@@ -78,9 +78,10 @@ fn versions(reports: &[(&str, &Report)]) -> Option<Finding> {
     let versions = reports
         .iter()
         .filter_map(|(node, report)| Some((report.agent.as_ref()?, *node)));
-    let versions = grouped(versions).into_iter();
-    let texts = versions.map(|(version, nodes)| format!("{version} on {}", named(&nodes)));
-    let texts: Vec<String> = texts.collect();
+    let texts: Vec<String> = grouped(versions)
+        .into_iter()
+        .map(|(version, nodes)| format!("{version} on {}", named(&nodes)))
+        .collect();
     (texts.len() > 1).then(|| {
         Finding::warning(
             "version",
@@ -92,7 +93,7 @@ fn versions(reports: &[(&str, &Report)]) -> Option<Finding> {
 
 /// Clocks that differ from this machine's by more than the time that the question took.
 fn clocks(reports: &[(&str, &Report)], asked: &RangeInclusive<u64>) -> Option<Finding> {
-    let off = reports.iter().filter_map(|(node, report)| {
+    let differing = reports.iter().filter_map(|(node, report)| {
         let early = asked.start().saturating_sub(report.time_ms);
         let late = report.time_ms.saturating_sub(*asked.end());
         let (by, how) = if early > 0 {
@@ -102,7 +103,7 @@ fn clocks(reports: &[(&str, &Report)], asked: &RangeInclusive<u64>) -> Option<Fi
         };
         (by > CLOCK_TOLERANCE).then(|| format!("{node} is {} s {how}", by / 1000))
     });
-    let off: Vec<String> = off.collect();
+    let off: Vec<String> = differing.collect();
     (!off.is_empty()).then(|| {
         Finding::warning(
             "clock",

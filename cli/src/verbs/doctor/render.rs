@@ -61,9 +61,9 @@ pub(super) fn render(answers: &[Answered<Report>], page: &mut Page<'_>) -> io::R
             page.toned(Tone::Bad, &format!("no answer{}: {why}", on(&[node])))?;
         }
     }
-    let not_checked = not_checked.len();
     page.line(&format!(
-        "errors: {errors}, warnings: {warnings}, not checked: {not_checked}"
+        "errors: {errors}, warnings: {warnings}, not checked: {}",
+        not_checked.len()
     ))
 }
 

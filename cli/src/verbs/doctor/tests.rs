@@ -24,8 +24,8 @@ fn report(version: &str, time_ms: u64) -> Report {
 }
 
 fn answers(reports: Vec<(&str, Report)>) -> Vec<Answered<Report>> {
-    let reports = reports.into_iter();
     reports
+        .into_iter()
         .map(|(node, report)| (node.to_owned(), Ok(report)))
         .collect()
 }

@@ -38,8 +38,8 @@ pub(super) fn draw(reports: &[Answered<Report>], peers: &[Answered<peers::Report
     let radius = LEAST_RADIUS.max(count * (BOX.0 + MARGIN) / 6);
     let size = 2 * (radius + MARGIN) + BOX.0;
     let mut drawing = Drawing::new((size, size + TOP), STYLE);
-    let middles = reports.iter().enumerate();
-    let middles: BTreeMap<&str, Point> = middles
+    let numbered = reports.iter().enumerate();
+    let middles: BTreeMap<&str, Point> = numbered
         .map(|(number, (node, _))| (node.as_str(), on_circle(number, count, radius, size)))
         .collect();
     for ((one, other), ways) in ways(peers) {

@@ -79,8 +79,8 @@ fn warnings(events: &[Value], places: &[Place]) -> Vec<String> {
             text(event, "/involvedObject/kind"),
             text(event, "/involvedObject/name"),
         );
-        let last = ["/lastTimestamp", "/eventTime", "/series/lastObservedTime"];
-        let last = last.map(|time| text(event, time)).into_iter().max();
+        let times = ["/lastTimestamp", "/eventTime", "/series/lastObservedTime"];
+        let last = times.map(|time| text(event, time)).into_iter().max();
         let is_past = |place: &&Place| {
             let agent = place.agent.as_ref();
             // Times of the API are of one form and in UTC, so that their texts are in order.

@@ -50,12 +50,11 @@ pub(super) fn render(answers: &[Answered<Report>], page: &mut Page<'_>) -> io::R
         page.line(&format!("  on {nodes}"))?;
     }
     problems(answers, page)?;
-    let notes = answers.iter().flat_map(|(_, answer)| answer.iter());
-    let notes = notes.flat_map(|report| {
+    let notes = reports(answers).flat_map(|(_, report)| {
         let node = report.node.as_str();
-        let notes = report.notes.iter();
-        let notes = notes.filter(move |note| is_wide || !note.contains(ABSENT));
-        notes.map(move |note| (note.clone(), node))
+        let is_shown = move |note: &&String| is_wide || !note.contains(ABSENT);
+        let shown = report.notes.iter().filter(is_shown);
+        shown.map(move |note| (note.clone(), node))
     });
     for (note, nodes) in grouped(notes) {
         page.line(&format!("note on {}: {note}", named(&nodes)))?;
@@ -117,12 +116,12 @@ fn addresses(ranges: &[RangeUse]) -> String {
 
 /// Prints each kind of problem once, the worst first: what is wrong and where, and its cure.
 fn problems(answers: &[Answered<Report>], page: &mut Page<'_>) -> io::Result<()> {
-    let found = reports(answers).flat_map(|(_, report)| {
+    let all = reports(answers).flat_map(|(_, report)| {
         let with_node = |problem| (problem, report.node.as_str());
         report.problems.iter().map(with_node)
     });
     let kind = |one: &Found| (Reverse(one.effect), one.kind.clone(), one.cure.clone());
-    let mut found: Vec<(&Found, &str)> = found.collect();
+    let mut found: Vec<(&Found, &str)> = all.collect();
     found.sort_by_key(|(problem, _)| kind(problem));
     for alike in found.chunk_by(|(one, _), (other, _)| kind(one) == kind(other)) {
         let Some((first, _)) = alike.first() else {
@@ -134,9 +133,9 @@ fn problems(answers: &[Answered<Report>], page: &mut Page<'_>) -> io::Result<()>
             Effect::Warning => (Tone::Warning, "warning"),
         };
         let kind = Some(&first.kind).filter(|kind| !kind.is_empty());
-        let kind = kind.map_or(String::new(), |kind| format!("{kind}: "));
+        let prefix = kind.map_or(String::new(), |kind| format!("{kind}: "));
         page.line("")?;
-        page.toned(tone, &format!("{kind}{what}"))?;
+        page.toned(tone, &format!("{prefix}{what}"))?;
         let texts = alike
             .iter()
             .map(|(problem, node)| match problem.object.as_str() {

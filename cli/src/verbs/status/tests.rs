@@ -138,10 +138,10 @@ fn an_agent_that_is_gone_has_left_its_last_word() {
 /// An agent of another version, or one that this user may not ask, runs all the same.
 #[test]
 fn an_agent_that_refuses_to_answer_is_not_silent() {
-    let run_dir = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let text = r#"{"node":"n1","ready":true,"affectsRunning":false,"reasons":[]}"#;
-    std::fs::write(run_dir.path().join(AGENT_STATE_FILE), text).unwrap();
-    let listener = UnixListener::bind(run_dir.path().join(AGENT_SOCKET)).unwrap();
+    std::fs::write(folder.path().join(AGENT_STATE_FILE), text).unwrap();
+    let listener = UnixListener::bind(folder.path().join(AGENT_SOCKET)).unwrap();
     let agent = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         // What is closed with a request unread is reset, with the answer in it.
@@ -152,7 +152,7 @@ fn an_agent_that_refuses_to_answer_is_not_silent() {
         let line = Answer::Error { message }.to_line().unwrap();
         stream.write_all(&line).unwrap();
     });
-    let run_dir = run_dir.path().to_owned();
+    let run_dir = folder.path().to_owned();
     let answer = Report::of(&Node { run_dir });
     agent.join().unwrap();
     let why = answer.clone().unwrap_err().to_string();

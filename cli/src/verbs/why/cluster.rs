@@ -88,12 +88,12 @@ impl Answers {
         endpoints: &[(SocketAddr, u8)],
     ) -> Result<()> {
         let same = |(to, _): &&(SocketAddr, u8)| to.is_ipv4() == source.is_ipv4();
-        let endpoints: Vec<_> = endpoints.iter().filter(same).collect();
-        if endpoints.is_empty() {
+        let asked: Vec<_> = endpoints.iter().filter(same).collect();
+        if asked.is_empty() {
             return Ok(());
         }
         let refused = self.0.remove(node);
-        for (to, protocol) in endpoints {
+        for (to, protocol) in asked {
             let place = Place::End(End::Address(to.ip()));
             let service = Some((*protocol, to.port()));
             let from = Place::End(End::Address(source));
@@ -139,8 +139,8 @@ fn endpoints(
     port: Option<(u8, u16)>,
 ) -> Result<Vec<(SocketAddr, u8)>> {
     let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
-    let service = agents.get(&path)?;
-    let service = service.with_context(|| format!("there is no Service {namespace}/{name}"))?;
+    let found = agents.get(&path)?;
+    let service = found.with_context(|| format!("there is no Service {namespace}/{name}"))?;
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
     let protocol = |port: &Value| protocol_number(port["protocol"].as_str().unwrap_or("TCP"));
     let is_meant = |one: &&Value| {
@@ -153,20 +153,18 @@ fn endpoints(
         "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices\
          ?labelSelector=kubernetes.io/service-name%3D{name}"
     );
-    let slices = agents.get(&path)?.unwrap_or_default();
-    let slices = slices["items"].as_array().into_iter().flatten();
+    let list = agents.get(&path)?.unwrap_or_default();
+    let slices = list["items"].as_array().into_iter().flatten();
     let found = slices.flat_map(|slice| {
         let ports = slice["ports"].as_array().into_iter().flatten();
         let name = |port: &Value| port["name"].as_str().unwrap_or_default().to_owned();
-        let at = ports.filter(|one| name(one) == name(meant) && protocol(one) == Some(of));
-        let at = at.filter_map(|one| u16::try_from(one["port"].as_u64()?).ok());
-        let at: Vec<u16> = at.collect();
+        let same = ports.filter(|one| name(one) == name(meant) && protocol(one) == Some(of));
+        let numbers = same.filter_map(|one| u16::try_from(one["port"].as_u64()?).ok());
+        let at: Vec<u16> = numbers.collect();
         let endpoints = slice["endpoints"].as_array().into_iter().flatten();
         let ready = endpoints.filter(|one| one["conditions"]["ready"].as_bool() != Some(false));
         let addresses = ready.flat_map(|one| one["addresses"].as_array().into_iter().flatten());
-        let addresses: Vec<IpAddr> = addresses.filter_map(address).collect();
-        let each = addresses.into_iter();
-        each.flat_map(move |ip| {
+        addresses.filter_map(address).flat_map(move |ip| {
             at.clone()
                 .into_iter()
                 .map(move |port| (SocketAddr::new(ip, port), of))
@@ -189,12 +187,12 @@ fn pairs(why: &Why, from: &Located, to: &Located) -> Result<Vec<(Place, Destinat
             .into_iter()
             .collect());
     }
-    let pairs = to.addresses.iter().filter_map(|to| {
+    let common = to.addresses.iter().filter_map(|to| {
         let same = |from: &&IpAddr| from.is_ipv4() == to.is_ipv4();
-        let from = from.addresses.iter().find(same)?;
-        Some((source(*from), why.to.at(*to)))
+        let address = from.addresses.iter().find(same)?;
+        Some((source(*address), why.to.at(*to)))
     });
-    let pairs: Vec<_> = pairs.collect();
+    let pairs: Vec<_> = common.collect();
     if pairs.is_empty() {
         bail!("the ends have no address family in common, or one has no address yet");
     }
@@ -211,8 +209,8 @@ fn locate(agents: &dyn Agents, place: &Place) -> Result<Located> {
             })?))
         }
         Place::End(End::Node(name)) => {
-            let node = agents.get(&format!("/api/v1/nodes/{name}"))?;
-            let node = node.with_context(|| format!("there is no Node {name}"))?;
+            let found = agents.get(&format!("/api/v1/nodes/{name}"))?;
+            let node = found.with_context(|| format!("there is no Node {name}"))?;
             let addresses = node["status"]["addresses"].as_array().into_iter().flatten();
             let internal = addresses.filter(|one| one["type"] == "InternalIP");
             Ok(Located {
@@ -224,8 +222,8 @@ fn locate(agents: &dyn Agents, place: &Place) -> Result<Located> {
         }
         Place::End(End::Address(address)) => {
             let path = format!("/api/v1/pods?fieldSelector=status.podIP%3D{address}");
-            let pods = agents.get(&path)?.unwrap_or_default();
-            let pods = pods["items"].as_array().into_iter().flatten();
+            let list = agents.get(&path)?.unwrap_or_default();
+            let pods = list["items"].as_array().into_iter().flatten();
             let node = pods
                 .filter(|pod| is_running(pod))
                 .find_map(|pod| of_pod(pod).node);
