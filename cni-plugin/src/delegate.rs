@@ -173,8 +173,8 @@ fn find(plugin: &str, cni_path: &[PathBuf]) -> Result<PathBuf, CniError> {
     };
     let mut candidates = cni_path.iter().map(|folder| folder.join(plugin));
     candidates.find(|path| is_program(path)).ok_or_else(|| {
-        let folders = cni_path.iter().map(|folder| folder.display().to_string());
-        let folders: Vec<String> = folders.collect();
+        let paths = cni_path.iter().map(|folder| folder.display().to_string());
+        let folders: Vec<String> = paths.collect();
         CniError::new(
             Code::DelegateFailed,
             format!("the IPAM plugin {plugin} (ipam.type) is in none of the folders of CNI_PATH"),

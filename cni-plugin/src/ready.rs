@@ -13,8 +13,8 @@ pub fn is_ready(path: &Path) -> bool {
     if !path.exists() {
         return false;
     }
-    let ready = regular_file::read(path, limits::STATE).ok();
-    let ready: Option<Ready> = ready.and_then(|text| serde_json::from_slice(&text).ok());
+    let text = regular_file::read(path, limits::STATE).ok();
+    let ready: Option<Ready> = text.and_then(|text| serde_json::from_slice(&text).ok());
     let (Some(ready), Ok(boot_id)) = (ready, fs::read_to_string(DEFAULT_BOOT_ID_FILE)) else {
         return true;
     };

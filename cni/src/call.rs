@@ -206,11 +206,11 @@ pub(super) fn target(
     let mut problems = Vec::new();
     let container_id = name(env, "CNI_CONTAINERID", ContainerId::new, &mut problems);
     let ifname = name(env, "CNI_IFNAME", IfName::new, &mut problems);
-    let netns = match variable(env, "CNI_NETNS") {
+    let checked = match variable(env, "CNI_NETNS") {
         Ok(None) if command == Command::Del => Ok(String::new()),
         netns => netns.and_then(|netns| netns.ok_or_else(|| "CNI_NETNS is missing".to_owned())),
     };
-    let netns = netns.map_err(|problem| problems.push(problem)).ok();
+    let netns = checked.map_err(|problem| problems.push(problem)).ok();
     // Only ADD uses them, and a DEL must not fail over what it does not need.
     let args = if command == Command::Add {
         variable(env, "CNI_ARGS")

@@ -163,8 +163,8 @@ impl Config {
     /// # Errors
     /// Code 7 if it is missing or could name a file in another folder.
     pub fn ipam_type(&self) -> Result<String, CniError> {
-        let name: Option<String> = optional("ipam.type", self.ipam()?.get("type"))?;
-        let name = name.ok_or_else(|| CniError::config("ipam.type is missing"))?;
+        let value: Option<String> = optional("ipam.type", self.ipam()?.get("type"))?;
+        let name = value.ok_or_else(|| CniError::config("ipam.type is missing"))?;
         let is_forbidden = |c: char| matches!(c, '/' | '\\') || c.is_control();
         if matches!(name.as_str(), "" | "." | "..") || name.contains(is_forbidden) {
             return Err(CniError::config(format!(
@@ -298,8 +298,8 @@ fn optional<T: DeserializeOwned>(key: &str, value: Option<&Value>) -> Result<Opt
 /// A MAC for a link; an empty text requests none.
 fn mac(key: &str, value: Option<&Value>) -> Result<Option<Mac>, CniError> {
     let text: Option<String> = optional(key, value)?;
-    let mac = text.filter(|text| !text.is_empty());
-    let mac = mac.map(|text| Mac::parse_unicast(&text)).transpose();
+    let requested = text.filter(|text| !text.is_empty());
+    let mac = requested.map(|text| Mac::parse_unicast(&text)).transpose();
     mac.map_err(|error| CniError::config(format!("{key}: {error}")))
 }
 

@@ -45,10 +45,10 @@ impl CniVersion {
     /// # Errors
     /// Code 1, with the supported versions.
     pub fn negotiate(named: Option<&str>) -> Result<Self, CniError> {
-        let named = named.filter(|text| !text.is_empty());
-        named.and_then(Self::find).ok_or_else(|| {
+        let version = named.filter(|text| !text.is_empty());
+        version.and_then(Self::find).ok_or_else(|| {
             let supported = Self::ALL.map(Self::as_str).join(", ");
-            let problem = match named {
+            let problem = match version {
                 Some(text) => format!("cniVersion {text:?} is not supported"),
                 None => "cniVersion is missing, which means 0.1.0: not supported".to_owned(),
             };

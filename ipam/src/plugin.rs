@@ -208,8 +208,8 @@ impl Plugin for TweedIpam {
 /// Logs what a GC has freed, and adds what it could not free to `failures`.
 pub fn report(request: &Request<'_>, swept: Swept<CniError>, failures: &mut Failures) {
     for (freed, reason) in &swept.freed {
-        let addresses: Vec<String> = freed.addresses.iter().map(ToString::to_string).collect();
-        let addresses = addresses.join(" and ");
+        let texts: Vec<String> = freed.addresses.iter().map(ToString::to_string).collect();
+        let addresses = texts.join(" and ");
         request.log(format_args!("freed {addresses} of {freed}: {reason}"));
     }
     for path in &swept.host_local {

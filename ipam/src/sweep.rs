@@ -67,8 +67,8 @@ pub struct Evidence<'a> {
 pub fn verdict(entry: &Entry, evidence: &Evidence<'_>) -> Option<Reason> {
     let not_listed = evidence
         .listed
-        .is_some_and(|listed| !listed.contains(&entry.id));
-    let not_listed = not_listed.then_some(Reason::NotListed);
+        .is_some_and(|listed| !listed.contains(&entry.id))
+        .then_some(Reason::NotListed);
     let Some(record) = &entry.record else {
         return not_listed;
     };

@@ -34,16 +34,17 @@ pub fn add<P: Datapath, D: Delegate>(
         .as_deref()
         .filter(|path| !is_ready(path))
     {
-        let path = path.display();
-        let problem =
-            format!("the node's network is not up yet: {path} is missing or of an earlier boot");
+        let problem = format!(
+            "the node's network is not up yet: {} is missing or of an earlier boot",
+            path.display()
+        );
         return Err(CniError::new(Code::TryAgainLater, problem).details(
             "tweed-agent writes it when the node can carry traffic; tweedctl status says what it waits for",
         ));
     }
     let before = request.config.prev_result()?.unwrap_or_default();
-    let pod_mac = settings.mac.or(target.args.mac);
-    let pod_mac = pod_mac.unwrap_or_else(|| target.attachment.pod_mac());
+    let requested_mac = settings.mac.or(target.args.mac);
+    let pod_mac = requested_mac.unwrap_or_else(|| target.attachment.pod_mac());
     tweed.datapath.open_pod(target.netns.as_ref())?;
 
     let mut attempt = Attempt::begin(tweed, request, &settings, target, pod_mac)?;

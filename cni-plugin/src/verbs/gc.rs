@@ -24,8 +24,8 @@ pub fn gc<P: Datapath, D: Delegate>(
 ) -> Result<(), CniError> {
     let place = Place::read(&request.config)?;
     let store = &place.store;
-    let valid = request.config.valid_attachments()?;
-    let valid = valid.map(|list| listed(&request.config, list));
+    let attachments = request.config.valid_attachments()?;
+    let valid = attachments.map(|list| listed(&request.config, list));
     let mut failures = Failures::default();
 
     // First, as a claim without a record stays while its link is there.

@@ -97,12 +97,12 @@ mod tests {
     use super::*;
 
     fn code(exists: bool, agent: Option<(bool, bool)>) -> u32 {
-        let agent = agent.map(|(ready, affects_running)| Readiness {
+        let state = agent.map(|(ready, affects_running)| Readiness {
             ready,
             affects_running,
             reasons: vec!["no pod CIDR".to_owned()],
         });
-        judge(Path::new("/run/tweed/ready"), exists, agent.as_ref()).map_or_else(|e| e.code, |()| 0)
+        judge(Path::new("/run/tweed/ready"), exists, state.as_ref()).map_or_else(|e| e.code, |()| 0)
     }
 
     #[test]

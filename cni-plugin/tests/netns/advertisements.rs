@@ -43,8 +43,8 @@ fn advertise(link: u32, prefix: Ipv6Addr) -> nix::Result<()> {
 }
 
 fn in_pod(lab: &Lab, arguments: &[&str]) -> String {
-    let name = lab.pod.path();
-    let name = name.rsplit('/').next().unwrap();
+    let path = lab.pod.path();
+    let name = path.rsplit('/').next().unwrap();
     ip(&[&["-n", name], arguments].concat())
 }
 
@@ -58,9 +58,9 @@ fn the_node_advertises_nothing_to_a_pod_without_ipv6() {
     ip(&["address", "add", "fd00:2::7/128", "dev", "lo", "nodad"]);
     ip(&["link", "set", "lo", "up"]);
     lab.call(LinuxKernel::default(), "ADD", None).ok();
-    let links: Value = serde_json::from_str(&ip(&["-j", "link", "show", "group", "116"])).unwrap();
+    let shown: Value = serde_json::from_str(&ip(&["-j", "link", "show", "group", "116"])).unwrap();
     // `ip` prints an empty object for each link that its filter leaves out.
-    let mut links = links.as_array().unwrap().iter();
+    let mut links = shown.as_array().unwrap().iter();
     let link = links.find(|link| link["ifindex"].is_u64()).unwrap();
     let index = link["ifindex"].as_u64().unwrap().try_into().unwrap();
     let name = link["ifname"].as_str().unwrap();

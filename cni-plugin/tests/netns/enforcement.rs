@@ -386,8 +386,8 @@ fn other_verbs_ask_nobody() {
 
 /// Runs `nft` in the node of the thread's lab. Whether it succeeds.
 pub fn nft(command: &str) -> bool {
-    let output = Command::new("nft").arg(command).output();
-    let output = output.expect("these tests need nftables: apt-get install nftables");
+    let ran = Command::new("nft").arg(command).output();
+    let output = ran.expect("these tests need nftables: apt-get install nftables");
     output.status.success()
 }
 

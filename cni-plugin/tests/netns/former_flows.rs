@@ -12,8 +12,8 @@ use crate::enforcement::{LONG, agent, lab, nft};
 fn conntrack(arguments: &str) -> String {
     let output = Command::new("conntrack")
         .args(arguments.split(' '))
-        .output();
-    let output = output.expect("these tests need conntrack: apt-get install conntrack");
+        .output()
+        .expect("these tests need conntrack: apt-get install conntrack");
     assert!(output.status.success(), "conntrack {arguments}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }

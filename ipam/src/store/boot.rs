@@ -80,8 +80,8 @@ impl Store {
 
     fn boot_id_here(&self) -> Result<String, StoreError> {
         let path = &self.host.boot_id;
-        let content = self.host.disk.read(path);
-        let content = content.map_err(StoreError::io("read", path))?;
+        let read = self.host.disk.read(path);
+        let content = read.map_err(StoreError::io("read", path))?;
         parse(&content).ok_or_else(|| StoreError::NoBootId {
             path: path.clone(),
             content: String::from_utf8_lossy(&content).into_owned(),

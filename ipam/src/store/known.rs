@@ -70,12 +70,12 @@ impl KnownFiles {
         self.0.retain(|id, _| ids.contains(id));
         for id in ids {
             // Looked at before it is read: a change between the two is read next time.
-            let stamp = Stamp::of(&store.record_path(&id));
+            let current = Stamp::of(&store.record_path(&id));
             let known = self.0.get(&id).and_then(|file| file.stamp);
-            if stamp.is_none() || known != stamp {
+            if current.is_none() || known != current {
                 let loaded = load(store, &id);
                 // What keeps a file from being read may end without a change of it.
-                let stamp = stamp.filter(|_| !matches!(loaded, Loaded::Unreadable(_)));
+                let stamp = current.filter(|_| !matches!(loaded, Loaded::Unreadable(_)));
                 self.0.insert(id, KnownFile { stamp, loaded });
             }
         }

@@ -119,8 +119,8 @@ impl Store {
         let is_void = boot.is_another_in_the_folder();
         let mut records = Vec::new();
         let mut problems = Vec::new();
-        let names = self.list_or_empty(self.path(ATTACHMENTS))?.into_iter();
-        let names = names.map(|(name, _)| name.to_string_lossy().into_owned());
+        let entries = self.list_or_empty(self.path(ATTACHMENTS))?.into_iter();
+        let names = entries.map(|(name, _)| name.to_string_lossy().into_owned());
         let (ids, others): (BTreeSet<String>, BTreeSet<String>) = names
             .filter(|name| name != TEMPORARY)
             .partition(|name| is_id(name));

@@ -134,8 +134,8 @@ impl Locked<'_> {
                 },
                 None => {
                     let mut paths = self.store.entry_paths(address);
-                    let path = paths.find(|path| path.symlink_metadata().is_ok());
-                    let path = path.unwrap_or_else(|| self.store.claim_path(address));
+                    let found = paths.find(|path| path.symlink_metadata().is_ok());
+                    let path = found.unwrap_or_else(|| self.store.claim_path(address));
                     format!("the file {}", path.display())
                 }
             };

@@ -55,8 +55,8 @@ fn a_record_that_nobody_could_read_is_not_written() {
     let lab = Lab::new();
     let mut seed = seed("one");
     seed.netns = Some("x".repeat(70_000));
-    let refused = lock(&lab.store()).reserve(&seed, &subnet("10.1.0.0/24"), &[]);
-    let refused = refused.unwrap_err().to_string();
+    let answer = lock(&lab.store()).reserve(&seed, &subnet("10.1.0.0/24"), &[]);
+    let refused = answer.unwrap_err().to_string();
     assert!(refused.contains("larger than 64 KiB"), "{refused}");
     assert_eq!(lab.store().records().unwrap(), (vec![], vec![]));
     assert_eq!(claims(&lab), [""; 0]);

@@ -93,8 +93,8 @@ fn a_del_on_a_full_disk_names_what_else_is_in_its_way() {
     let record = lab.path("attachments").join(attachment("one").id());
     let file = File::open(record).unwrap();
     file.lock().unwrap();
-    let refused = lock(&store).mark_deleting(&attachment("one")).unwrap_err();
-    let refused = refused.to_string();
+    let error = lock(&store).mark_deleting(&attachment("one")).unwrap_err();
+    let refused = error.to_string();
     assert!(refused.contains("holds its lock"), "{refused}");
 }
 
@@ -176,8 +176,8 @@ fn a_file_that_cannot_get_its_name_is_removed() {
     fs::create_dir_all(lab.path("boot_id")).unwrap();
     let refused = lab.store().lock(WAIT).map(drop).unwrap_err();
     assert!(refused.to_string().contains("rename"), "{refused}");
-    let left = fs::read_dir(lab.path("")).unwrap();
-    let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    let entries = fs::read_dir(lab.path("")).unwrap();
+    let mut left: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["attachments", "boot_id", "lock"]);
 }

@@ -20,8 +20,8 @@ fn write(folder: &Path, files: &[(&str, &str)]) {
 /// What is in a folder besides the lock.
 fn files(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = names.filter(|name| name != "lock").collect();
+    let all = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = all.filter(|name| name != "lock").collect();
     names.sort();
     names
 }
@@ -42,8 +42,8 @@ fn addresses_in_the_default_folder_are_taken_until_their_container_is_deleted() 
         &[("10.1.0.3", "one\r\neth0"), ("10.1.0.4", "two\r\neth0")],
     );
     assert_eq!(given("three"), ["10.1.0.5"]);
-    let refused = add_asking(&store, "four", &ranges, &["10.1.0.4"]).unwrap_err();
-    let refused = refused.to_string();
+    let error = add_asking(&store, "four", &ranges, &["10.1.0.4"]).unwrap_err();
+    let refused = error.to_string();
     assert!(
         refused.contains(theirs.join("10.1.0.4").to_str().unwrap()),
         "{refused}"
@@ -137,8 +137,8 @@ fn a_full_range_counts_the_files_of_host_local_and_names_their_folder() {
     let full = add(&store, "two", &ranges).unwrap_err().to_string();
     assert!(full.contains("5 of 5 addresses are taken, "), "{full}");
     for folder in [&theirs, &lab.path("")] {
-        let folder = folder.display().to_string();
-        let folder = folder.trim_end_matches('/');
+        let path = folder.display().to_string();
+        let folder = path.trim_end_matches('/');
         let count = format!("2 of them by files of host-local in {folder}, ");
         assert!(full.contains(&count), "{count}: {full}");
     }

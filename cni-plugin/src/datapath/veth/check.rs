@@ -61,8 +61,8 @@ impl Expected<'_> {
         }
         differ("state", up(link.up), up(true));
         differ("ARP", on(!link.noarp), on(false));
-        let mtu = self.host_interface().and_then(|end| end.mtu);
-        let mtu = mtu.unwrap_or(self.mtu);
+        let of_result = self.host_interface().and_then(|end| end.mtu);
+        let mtu = of_result.unwrap_or(self.mtu);
         // The agent has it follow the pod's end, a little later.
         let has_ipv6 = addresses.iter().any(IpAddr::is_ipv6);
         let follows = |pod: &Link| link.mtu == mtu::of_host_end(mtu, pod.mtu, has_ipv6);
@@ -98,10 +98,10 @@ impl Expected<'_> {
 
     /// Whether ADD could not write this setting of the host's end.
     fn is_unwritten(&self, key: &str) -> bool {
-        let unwritten = self.made().map(|made| made.unwritten.as_slice());
-        let setting = key.strip_prefix("ipv6 ");
-        let mut unwritten = unwritten.unwrap_or_default().iter();
-        setting.is_some_and(|setting| unwritten.any(|it| it == setting))
+        let (Some(made), Some(setting)) = (self.made(), key.strip_prefix("ipv6 ")) else {
+            return false;
+        };
+        made.unwritten.iter().any(|it| it == setting)
     }
 
     /// The host's route to an address: as the config says now, which is what an agent
@@ -212,9 +212,9 @@ fn same_route(is: &Route, should: &[Route], link: &str, found: &mut Vec<String>)
     let destination = is.destination;
     let mut differ = |what: &str, is: String, should: &[String]| {
         if !should.contains(&is) {
-            let should = should.join(" or ");
             found.push(format!(
-                "{what} of route {destination} by {link} is {is}, should be {should}"
+                "{what} of route {destination} by {link} is {is}, should be {}",
+                should.join(" or ")
             ));
         }
     };

@@ -139,8 +139,8 @@ impl<K: Kernel> Datapath for Veth<K> {
             && link.is_some_and(|name| matches!(self.kernel.host_link(name), Ok(None)))
             && self.kernel.host_links().is_ok_and(|links| {
                 let attachment = record.attachment();
-                let mut links = links.iter();
-                !links.any(|link| is_renamed_link_of(link, &attachment))
+                let is_renamed = |link: &Link| is_renamed_link_of(link, &attachment);
+                !links.iter().any(is_renamed)
             })
     }
 

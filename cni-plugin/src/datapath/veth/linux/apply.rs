@@ -195,8 +195,7 @@ impl LinuxKernel {
             self.take_back(&implied, &pair.pod).map_err(at_first)?;
         }
         if is_taken || other.is_some() {
-            let other = other.unwrap_or_else(|| "another link".to_owned());
-            applied.leave_out(&implied, &other);
+            applied.leave_out(&implied, other.as_deref().unwrap_or("another link"));
         }
         Ok(())
     }

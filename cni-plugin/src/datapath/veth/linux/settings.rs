@@ -45,8 +45,8 @@ pub(super) fn write(link: &str, settings: &[&str]) -> Result<Vec<Unwritten>, Fai
     };
     let mut unwritten = Vec::new();
     for (at, setting) in settings.iter().enumerate() {
-        let warning = write_one(&folder, &path, setting);
-        let warning = warning.map_err(|error| Failed { step: at, error })?;
+        let warning =
+            write_one(&folder, &path, setting).map_err(|error| Failed { step: at, error })?;
         unwritten.extend(warning.map(|warning| Unwritten { at, warning }));
     }
     Ok(unwritten)
