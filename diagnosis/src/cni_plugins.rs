@@ -82,8 +82,8 @@ pub fn no_exec(path: &Path, without: &str) -> Problem {
 }
 
 fn unusable(path: &Path, message: String) -> Problem {
-    let path = path.display().to_string();
-    Problem::new(ProblemKind::PluginUnusable, path, message)
+    let object = path.display().to_string();
+    Problem::new(ProblemKind::PluginUnusable, object, message)
 }
 
 #[cfg(test)]

@@ -219,8 +219,8 @@ impl<'a> Look<'a> {
             .found
             .values()
             .map(|found| shadowed(self.family, found));
-        let taken = self.taken.iter();
-        let taken = taken.map(|(table, (rule, routes))| takes(self.family, *table, rule, routes));
+        let tables = self.taken.iter();
+        let taken = tables.map(|(table, (rule, routes))| takes(self.family, *table, rule, routes));
         shadowed.chain(taken).collect()
     }
 }
@@ -274,11 +274,10 @@ fn culprit(
         Action::Goto(priority) => priority > MAIN_PRIORITY,
         Action::Nothing => false,
     };
-    let suspects = suspects.filter(|rule| is_foreign(rule) && covers(rule));
-    let suspects = suspects.filter(decides);
+    let foreign = suspects.filter(|rule| is_foreign(rule) && covers(rule));
     // The first that the lookup meets for certain, or else the first with a condition
     // that is not known here.
-    suspects.min_by_key(|rule| rule.more)
+    foreign.filter(decides).min_by_key(|rule| rule.more)
 }
 
 /// The program that shows rules and routes of a family.

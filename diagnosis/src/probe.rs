@@ -376,10 +376,10 @@ pub(crate) fn translation_cure(
     command: impl Fn(Family, IpNetwork, IpNetwork) -> String,
 ) -> String {
     let flow = |probe: &Probe| Some((probe.family?, probe.ranges?));
-    let commands: BTreeSet<String> = { probes.iter().filter_map(flow) }
+    let distinct: BTreeSet<String> = { probes.iter().filter_map(flow) }
         .map(|(family, (from, to))| command(family, from, to))
         .collect();
-    let commands: Vec<String> = commands.into_iter().collect();
+    let commands: Vec<String> = distinct.into_iter().collect();
     format!(
         "have its rules leave packets between pods alone; or run `{}`, and after each reboot",
         commands.join(" && ")

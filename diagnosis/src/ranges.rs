@@ -18,8 +18,8 @@ pub(crate) fn narrower(one: IpNetwork, other: IpNetwork) -> Option<IpNetwork> {
 /// An address in a range, and in `scope` where that is inside of it, which a pod may have:
 /// neither the first, the second, nor the last one, where there are others.
 pub(crate) fn inside(range: IpNetwork, scope: Option<IpNetwork>) -> IpAddr {
-    let both = scope.and_then(|scope| narrower(range, scope));
-    let both = both.unwrap_or(range);
+    let narrowed = scope.and_then(|scope| narrower(range, scope));
+    let both = narrowed.unwrap_or(range);
     match both.broadcast() {
         IpAddr::V4(last) if both.prefix() < 31 => Ipv4Addr::from(u32::from(last) - 1).into(),
         IpAddr::V6(last) if both.prefix() < 127 => Ipv6Addr::from(u128::from(last) - 1).into(),

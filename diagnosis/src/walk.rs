@@ -154,12 +154,12 @@ mod tests {
     #[track_caller]
     fn becomes(chains: Written, (accepted, dropped, returned): (bool, bool, bool)) {
         let outcomes = walk(chains);
-        let expected = [
+        let all = [
             (Outcome::Accepted, accepted),
             (Outcome::Dropped, dropped),
             (Outcome::Returned, returned),
         ];
-        let expected = expected.iter().filter(|(_, is_one)| *is_one);
+        let expected = all.iter().filter(|(_, is_one)| *is_one);
         assert!(
             outcomes.iter().eq(expected.map(|(outcome, _)| outcome)),
             "{outcomes:?}"
@@ -242,9 +242,8 @@ mod tests {
             ),
             (&[Outcome::Dropped, Outcome::Returned], true, true),
         ] {
-            let outcomes = outcomes.iter().copied().collect();
             assert_eq!(
-                is_dropped(&outcomes, policy_drops),
+                is_dropped(&outcomes.iter().copied().collect(), policy_drops),
                 expected,
                 "{outcomes:?}"
             );

@@ -69,8 +69,10 @@ impl Drawing {
 
 /// A text as the content of an element: names of others must not become elements.
 fn escaped(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;");
-    text.replace('>', "&gt;").replace(char::is_control, "?")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace(char::is_control, "?")
 }
 
 #[cfg(test)]

@@ -66,8 +66,8 @@ pub fn run(asked: &HostArgs, journal: &mut Journal<'_>) -> Result<(), InstallErr
     let folders = &places.folders;
     check_folders(asked, folders)?;
     let found = places.environment.as_deref();
-    let environment = Environment::of(found.unwrap_or(environment::EXAMPLE));
-    let environment = environment.with(&asked.environment, folders);
+    let before = Environment::of(found.unwrap_or(environment::EXAMPLE));
+    let environment = before.with(&asked.environment, folders);
     let source = match &asked.source {
         Some(source) => source.clone(),
         None => own_folder()?,
@@ -235,9 +235,9 @@ pub fn installed(places: &Places) -> Result<Vec<Installed>, InstallError> {
     let units = places.on_host(UNIT_DIR);
     let of_unit = found_unit(places)?.and_then(|unit| unit::program_dir(&unit));
     // An earlier installation may have had the default folder.
-    let mut programs = vec![PathBuf::from(PROGRAM_DIR)];
-    programs.extend(of_unit.filter(|of_unit| *of_unit != Path::new(PROGRAM_DIR)));
-    let programs: Vec<PathBuf> = programs.iter().map(|path| places.on_host(path)).collect();
+    let mut folders = vec![PathBuf::from(PROGRAM_DIR)];
+    folders.extend(of_unit.filter(|of_unit| *of_unit != Path::new(PROGRAM_DIR)));
+    let programs: Vec<PathBuf> = folders.iter().map(|path| places.on_host(path)).collect();
     // By `systemctl enable`; a symbolic link to the unit.
     let mut files = vec![wanted(places), units.join(UNIT)];
     let in_folder = |folder: &PathBuf| PROGRAMS.map(|name| folder.join(name));

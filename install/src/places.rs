@@ -197,8 +197,8 @@ mod tests {
     #[test]
     fn all_but_sysctls_and_boot_id_are_below_the_root() {
         let line = ["x", "--root", "/host", "--run-dir", "/run/other"];
-        let places = Line::try_parse_from(line).unwrap().places;
-        let places = places.resolve().unwrap();
+        let asked = Line::try_parse_from(line).unwrap().places;
+        let places = asked.resolve().unwrap();
         assert_eq!(places.cni_conf_dir, Path::new("/host/etc/cni/net.d"));
         assert_eq!(places.run_dir, Path::new("/host/run/other"));
         assert_eq!(places.bpf_dir, Path::new("/host/sys/fs/bpf/tweed"));
@@ -214,8 +214,8 @@ mod tests {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let text = "TWEED_RUN_DIR=/srv/run\nTWEED_CNI_BIN_DIR=/srv/bin\n";
         fs::write(&path, text).unwrap();
-        let line = ["x", "--cni-bin-dir", "/flag/bin", "--root"];
-        let line = line.map(Path::new).into_iter().chain([root.path()]);
+        let words = ["x", "--cni-bin-dir", "/flag/bin", "--root"];
+        let line = words.map(Path::new).into_iter().chain([root.path()]);
         let places = Line::try_parse_from(line).unwrap().places.resolve();
         let expected = Folders {
             cni_bin_dir: "/flag/bin".into(),

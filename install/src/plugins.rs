@@ -88,9 +88,9 @@ pub fn read<const N: usize>(
         let path = source.join(name);
         let program = regular_file::read(&path, u64::MAX);
         let Some(program) = InstallError::if_exists("read", &path, program)? else {
-            let path = path.display();
             return Err(InstallError::Other(format!(
-                "{path} does not exist: {cure}"
+                "{} does not exist: {cure}",
+                path.display()
             )));
         };
         if let Some(listed) = &listed {
@@ -122,10 +122,10 @@ fn read_checksums(list: &Path) -> Result<Option<BTreeMap<String, String>>, Insta
     )?;
     let Some(text) = text else { return Ok(None) };
     let read = |line: &str| {
-        let (digest, name) = line.split_once(' ')?;
+        let (digest, rest) = line.split_once(' ')?;
         let is_digest = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
         // A star stands for a file that was read as binary.
-        let name = name.trim_start_matches([' ', '*']);
+        let name = rest.trim_start_matches([' ', '*']);
         is_digest.then(|| (name.to_owned(), digest.to_ascii_lowercase()))
     };
     let lines = text.lines().filter(|line| !line.is_empty());

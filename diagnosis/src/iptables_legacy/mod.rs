@@ -145,8 +145,8 @@ impl Family {
     /// The hooks of a table that packets have to pass, with these packets.
     fn hooks(&self, table: &str, packets: &Packets) -> Vec<(Hook, Vec<Probe>)> {
         let hooks = Hook::ALL.into_iter().filter(|hook| hook.table() == table);
-        let hooks = hooks.map(|hook| (hook, hook.probes(packets, Some(self.family))));
-        hooks.filter(|(_, probes)| !probes.is_empty()).collect()
+        let probed = hooks.map(|hook| (hook, hook.probes(packets, Some(self.family))));
+        probed.filter(|(_, probes)| !probes.is_empty()).collect()
     }
 
     /// Where each chain of a table begins, and its rules; none if it is not loaded.
@@ -224,8 +224,8 @@ fn ask(
 ) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; length];
     buffer[..table.len()].copy_from_slice(table.as_bytes());
-    let size = size.map(u32::to_ne_bytes).unwrap_or_default();
-    buffer[NAME..NAME + size.len()].copy_from_slice(&size);
+    let bytes = size.map(u32::to_ne_bytes).unwrap_or_default();
+    buffer[NAME..NAME + bytes.len()].copy_from_slice(&bytes);
     let mut length = libc::socklen_t::try_from(length).map_err(io::Error::other)?;
     #[expect(unsafe_code, reason = "nix has no call for options of netfilter")]
     // SAFETY: the buffer is valid for writes of `length` bytes, and the kernel

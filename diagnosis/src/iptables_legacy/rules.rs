@@ -209,8 +209,8 @@ impl Table {
             (link(0, probe.incoming), NOT_IN),
             (link(1, probe.outgoing), NOT_OUT),
             (is_protocol, NOT_PROTOCOL),
-        ];
-        let met = met.map(|(met, flag)| Some(met? != (inverted & flag != 0)));
+        ]
+        .map(|(met, flag)| Some(met? != (inverted & flag != 0)));
         let has_other = self.entries.get(at + flags)? & other != 0;
         extension::all(met.into_iter().chain([(!has_other).then_some(true)]))
     }

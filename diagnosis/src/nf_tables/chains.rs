@@ -240,16 +240,16 @@ fn firewalld_cure(hook: Hook, vxlan: Option<u16>, has_peers: bool) -> String {
             run("--zone=ZONE --remove-masquerade")
         ),
         _ if has_peers => {
-            let policy = [
+            let arguments = [
                 "--new-policy=tweed",
                 "--policy=tweed --add-ingress-zone=ANY",
                 "--policy=tweed --add-egress-zone=trusted",
                 "--policy=tweed --set-target=ACCEPT",
             ];
-            let policy = policy.map(|what| format!(" && firewall-cmd --permanent {what}"));
+            let commands = arguments.map(|what| format!(" && firewall-cmd --permanent {what}"));
             run(&format!(
                 "--zone=trusted --add-interface=tw+{}",
-                policy.concat()
+                commands.concat()
             ))
         }
         _ => run("--zone=trusted --add-interface=tw+"),

@@ -266,8 +266,8 @@ impl<E, S: FnMut(&str) -> Result<Option<Elements>, E>> Judge<'_, S> {
                 self.steps = verdict.map(step).into_iter().collect();
             }
             Some(register) => {
-                let value = constant(data, DATA);
-                let value = value.map_or(Value::Unknown, |bytes| Value::Known(bytes.to_vec()));
+                let value = constant(data, DATA)
+                    .map_or(Value::Unknown, |bytes| Value::Known(bytes.to_vec()));
                 self.registers.set(register, value);
             }
             None => {}

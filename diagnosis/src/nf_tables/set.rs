@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn an_interval_ends_before_its_end() {
-        let bounds = [(0, true), (20, false), (30, true), (40, false)];
-        let bounds = bounds.map(|(key, ends)| element(&[key], ends));
+        let bounds = [(0, true), (20, false), (30, true), (40, false)]
+            .map(|(key, ends)| element(&[key], ends));
         let set = Elements::new(bounds.to_vec());
         for (value, inside) in [
             (0, false),

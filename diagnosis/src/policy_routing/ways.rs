@@ -118,13 +118,13 @@ impl Ways<'_> {
         };
         let from_outside = || uplinks.iter().map(|link| source(outside(family), *link));
         let to_pods = || {
-            let pods = pods().filter(|(ip, _)| to.is_none_or(|to| to.contains(*ip)));
-            let pods = pods.map(|(ip, link)| Destination {
+            let meant = pods().filter(|(ip, _)| to.is_none_or(|to| to.contains(*ip)));
+            let pods = meant.map(|(ip, link)| Destination {
                 address: *ip,
                 to: To::Pod((*link, None), self.own_range(*ip)),
             });
-            let free = self.own.iter().filter(|own| is_of(&own.ip()));
-            let free = free.filter(|own| to.is_some_and(|to| narrower(**own, to).is_some()));
+            let ranges = self.own.iter().filter(|own| is_of(&own.ip()));
+            let free = ranges.filter(|own| to.is_some_and(|to| narrower(**own, to).is_some()));
             pods.chain(free.map(|own| Destination {
                 address: inside(*own, to),
                 to: To::Free(*own),
@@ -139,8 +139,8 @@ impl Ways<'_> {
         let to_outside = iter::once(Destination {
             address: outside(family),
             to: To::Outside,
-        });
-        let to_outside = to_outside.filter(|_| within.is_none());
+        })
+        .filter(|_| within.is_none());
         [
             self.pick(rule, hosts(), to_pods()),
             self.pick(rule, hosts(), to_peers()),

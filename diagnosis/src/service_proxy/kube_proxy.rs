@@ -187,17 +187,17 @@ fn is_for_others(table: &str, chain: &str) -> bool {
 /// others may use: in the saved text nothing says whether anybody does.
 pub fn saved_lines(table: &str, names: &[String]) -> String {
     let own = |name: &&str| !is_for_others(table, name);
-    let names: Vec<&str> = names.iter().map(String::as_str).filter(own).collect();
-    let entries: Vec<&str> = (names.iter().copied())
+    let fixed: Vec<&str> = names.iter().map(String::as_str).filter(own).collect();
+    let entries: Vec<&str> = (fixed.iter().copied())
         .filter(|name| is_entry(name))
         .collect();
     let of_services = format!("({})[A-Z2-7]{{{HASH}}}", OF_SERVICES.join("|"));
-    let chains = [&names[..], &[&of_services]].concat().join("|");
+    let chains = [&fixed[..], &[&of_services]].concat().join("|");
     let mut lines = format!("^(:|-A )({chains}) ");
     if !entries.is_empty() {
-        let entries = entries.join("|");
+        let targets = entries.join("|");
         lines +=
-            &format!("|^-A (PREROUTING|INPUT|FORWARD|OUTPUT|POSTROUTING) (.* )?-j ({entries})$");
+            &format!("|^-A (PREROUTING|INPUT|FORWARD|OUTPUT|POSTROUTING) (.* )?-j ({targets})$");
     }
     lines
 }

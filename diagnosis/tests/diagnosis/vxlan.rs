@@ -346,8 +346,8 @@ fn chains_of_iptables() {
                 if way.hook == "output" && [" -i ", "ufw"].iter().any(|word| rules.contains(word)) {
                     continue;
                 }
-                let rules = rules.replace("INPUT", &chain);
-                let commands = rules.lines().map(|rule| format!("{program} {rule}\n"));
+                let of_chain = rules.replace("INPUT", &chain);
+                let commands = of_chain.lines().map(|rule| format!("{program} {rule}\n"));
                 let set: String = commands.collect();
                 way.agree((&set, &clear), *passes);
             }

@@ -41,8 +41,8 @@ impl Args for AgentArgs {
 /// The agent's flag as that of `check`: without a default, since that may be in the file.
 fn of_check(flag: Arg) -> Arg {
     let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
-    let default = flag.get_default_values().first();
-    let default = default.map(|default| default.display().to_string());
+    let defaults = flag.get_default_values();
+    let default = defaults.first().map(|value| value.display().to_string());
     let help = format!(
         "{help}; if not given, that of /etc/tweed/agent.env, or {}",
         default.unwrap_or_default()

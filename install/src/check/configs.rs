@@ -66,8 +66,8 @@ fn judge(path: &Path, name: &str, content: Option<&[u8]>) -> Vec<Outcome> {
 }
 
 fn invalid(path: &Path, message: String) -> Problem {
-    let path = path.display().to_string();
-    Problem::new(ProblemKind::CniConfigInvalid, path, message)
+    let object = path.display().to_string();
+    Problem::new(ProblemKind::CniConfigInvalid, object, message)
 }
 
 fn judge_other(path: &Path, name: &str, types: &[&str], calls_ours: bool) -> Outcome {

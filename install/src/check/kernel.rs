@@ -125,8 +125,7 @@ fn tried(what: &str, cure: &str, outcome: Result<(), Box<dyn Error>>) -> Outcome
 }
 
 fn is_without_nft(error: &(dyn Error + 'static)) -> bool {
-    let error = error.downcast_ref::<tweed_nft::Error>();
-    error.is_some_and(|error| matches!(error, tweed_nft::Error::NftMissing(_)))
+    matches!(error.downcast_ref(), Some(tweed_nft::Error::NftMissing(_)))
 }
 
 /// Where there is no policy, and without Services, nobody needs it.
@@ -190,8 +189,8 @@ fn try_nf_tables(
     wanted: Option<Wanted>,
     with_services: bool,
 ) -> Result<(), Box<dyn Error>> {
-    let folder = scratch([&std::env::temp_dir(), run_dir, Path::new(SHARED_MEMORY)]);
-    let folder = folder.map_err(|error| {
+    let created = scratch([&std::env::temp_dir(), run_dir, Path::new(SHARED_MEMORY)]);
+    let folder = created.map_err(|error| {
         format!("no temporary file for nft can be created ({error}): set TMPDIR")
     })?;
     let mut nft = Connection::open(folder.path(), nft)?;

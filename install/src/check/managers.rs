@@ -134,9 +134,9 @@ fn judge_dhcpcd(text: &str) -> Outcome {
     };
     let global = || text.lines().take_while(|line| !is_block(line));
     let patterns = |option: &'static str| -> Vec<&str> {
-        let lines = global().filter_map(move |line| line.trim().strip_prefix(option));
-        let lines = lines.filter(|rest| rest.starts_with(char::is_whitespace));
-        let words = lines.flat_map(|rest| rest.split([' ', '\t', ',']));
+        let rests = global().filter_map(move |line| line.trim().strip_prefix(option));
+        let values = rests.filter(|rest| rest.starts_with(char::is_whitespace));
+        let words = values.flat_map(|rest| rest.split([' ', '\t', ',']));
         words.filter(|word| !word.is_empty()).collect()
     };
     let allowed = patterns("allowinterfaces");

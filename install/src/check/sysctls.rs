@@ -28,10 +28,7 @@ pub(super) fn find(places: &Places) -> Vec<Outcome> {
     findings.extend(judge_rp_filter(filter("all"), filter("default")));
     let file = places.run_dir.join(FOUND);
     match read(places) {
-        Ok(before) => {
-            let before = before.unwrap_or_default();
-            findings.extend(changed(&before, sysctl_dir, &file));
-        }
+        Ok(before) => findings.extend(changed(&before.unwrap_or_default(), sysctl_dir, &file)),
         Err(error) => findings.push(incomplete(&file.display().to_string(), error.to_string())),
     }
     findings
@@ -42,8 +39,8 @@ pub(super) fn find(places: &Places) -> Vec<Outcome> {
 /// forwarding, which others may have relied on then.
 fn changed(before: &BTreeMap<String, String>, sysctl_dir: &Path, file: &Path) -> Option<Outcome> {
     let differs = |(path, before): (&String, &String)| {
-        let now = fs::read_to_string(place(sysctl_dir, path)).ok()?;
-        let now = now.trim();
+        let text = fs::read_to_string(place(sysctl_dir, path)).ok()?;
+        let now = text.trim();
         let is_changed_since = set_to(path).is_some_and(|set| now != set.to_string());
         (now != before && !is_changed_since)
             .then(|| format!("{} was {before} and is {now}", name(path)))

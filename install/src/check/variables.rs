@@ -14,8 +14,8 @@ use crate::environment_file;
 pub(super) fn find(environment: &str, own: &BTreeSet<String>) -> Vec<Outcome> {
     let mut known = variables::read_by(&tweed_agent::config::Flags::command());
     known.extend(own.iter().cloned());
-    let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let set: Vec<String> = set.collect();
+    let readable = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let set: Vec<String> = readable.collect();
     let names = environment_file::names(environment).chain(set.iter().map(String::as_str));
     let texts = variables::unknown(names, &known).into_iter();
     let problem = |text| Problem::new(ProblemKind::VariableUnknown, "environment", text);

@@ -127,8 +127,8 @@ mod tests {
                      TCP 0AF40105 9C43 0A600001 01BB C000020B 192B CLOSE             5\n\
                      TCP 0AF40105 0000 0A600001 01BB C000020B 192B NONE           9000\n\
                      TCP CB007105 9C42 C633640A 01BB C000020B 192B ESTABLISHED     899\n";
-        let addresses = ["10.96.0.1", "10.96.0.53", "fd00::60:1"];
-        let addresses = addresses.map(|ip| ip.parse().unwrap()).into();
+        let texts = ["10.96.0.1", "10.96.0.53", "fd00::60:1"];
+        let addresses = texts.map(|ip| ip.parse().unwrap()).into();
         assert_eq!(
             open_connections(&[head, open, other].concat(), &addresses),
             3

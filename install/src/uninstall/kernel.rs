@@ -63,12 +63,12 @@ fn execute(socket: &mut Socket, request: &tweed_netlink::Request) -> Result<(), 
 
 /// Says whether there was a table.
 fn remove_tables(journal: &mut Journal<'_>) -> bool {
-    let tables = match tweed_nft::present() {
+    let present = match tweed_nft::present() {
         // A kernel without nf_tables has no table.
         Err(tweed_nft::Error::NoNfTables(_)) => return false,
         tables => journal.checked(tables.map_err(InstallError::from)),
     };
-    let tables = tables.unwrap_or_default();
+    let tables = present.unwrap_or_default();
     for table in &tables {
         let object = format!("nftables table {table}");
         journal.act(Action::REMOVE, object, || Ok(tweed_nft::remove(*table)?));

@@ -40,9 +40,9 @@ fn links() -> Result<Vec<String>, Error> {
 /// down forwards nothing.
 fn forwarding(links: &[Link], routes: &[Route]) -> Vec<String> {
     let is_uplink = |link: &Link| {
-        let leads_out = |route: &Route| route.destination.prefix() == 0;
-        let mut routes = routes.iter().filter(|route| leads_out(route));
-        routes.any(|route| route.out == Some(link.index))
+        let is_default = |route: &&Route| route.destination.prefix() == 0;
+        let mut defaults = routes.iter().filter(is_default);
+        defaults.any(|route| route.out == Some(link.index))
     };
     let forwards = |link: &&Link| {
         let kind = link.kind.as_deref();

@@ -36,10 +36,10 @@ fn links() -> Result<Vec<Link>, Error> {
 /// named no pod.
 fn name_by_link(link: &Link) -> String {
     let alias = link.alias.as_deref().unwrap_or(&link.name);
-    let alias = alias.strip_prefix(ALIAS_PREFIX).unwrap_or(alias);
-    match alias.split_once(' ') {
+    let name = alias.strip_prefix(ALIAS_PREFIX).unwrap_or(alias);
+    match name.split_once(' ') {
         Some((_, pod)) => pod.to_owned(),
-        None => alias.to_owned(),
+        None => name.to_owned(),
     }
 }
 

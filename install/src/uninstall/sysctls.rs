@@ -190,9 +190,9 @@ pub(crate) fn read(places: &Places) -> Result<Option<BTreeMap<String, String>>, 
     if found.boot_id.is_none() {
         return Ok(Some(found.values));
     }
-    let boot_id = regular_file::read_text(&places.boot_id_file, limits::LOCK);
-    let boot_id = boot_id.map_err(std::io::Error::from);
-    let boot_id = boot_id.map_err(InstallError::file("read", &places.boot_id_file))?;
+    let boot_id = regular_file::read_text(&places.boot_id_file, limits::LOCK)
+        .map_err(std::io::Error::from)
+        .map_err(InstallError::file("read", &places.boot_id_file))?;
     Ok(found.is_of(boot_id.trim()).then_some(found.values))
 }
 

@@ -85,8 +85,8 @@ fn its_values_name_every_flag() {
 #[test]
 fn its_schema_knows_every_flag_and_no_other() {
     let mut schema: Value = serde_json::from_str(&read(SCHEMA)).unwrap();
-    let flags = flags::all();
-    let flags: Map<String, Value> = flags.iter().map(|f| (f.key.clone(), f.schema())).collect();
+    let all = flags::all();
+    let flags: Map<String, Value> = all.iter().map(|f| (f.key.clone(), f.schema())).collect();
     let agent = json!({
         "type": "object",
         "description": "The agent's flags",
@@ -141,8 +141,8 @@ fn each_flags_value_reaches_the_agent() {
     let agent = agent(&json!({ "agent": values }));
     let env = agent["env"].as_array().unwrap();
     for (variable, text) in expected {
-        let found = env.iter().find(|one| one["name"] == variable.as_str());
-        let found = found.unwrap_or_else(|| panic!("{variable} is missing"));
+        let entry = env.iter().find(|one| one["name"] == variable.as_str());
+        let found = entry.unwrap_or_else(|| panic!("{variable} is missing"));
         assert_eq!(found["value"], text, "{variable}");
     }
 }
@@ -203,15 +203,15 @@ fn the_folders_of_the_node_are_mounted_where_the_flags_say() {
 fn on_k3s_the_chart_mounts_what_the_overlay_does() {
     let guide = read("docs/install.md");
     let (_, section) = guide.split_once("### On k3s").unwrap();
-    let command = section.split("\n## ").next().unwrap();
-    let (_, command) = command
+    let of_k3s = section.split("\n## ").next().unwrap();
+    let (_, rest) = of_k3s
         .split_once("helm install tweed install/chart")
         .unwrap();
-    let command = command.split("```").next().unwrap().replace("\\\n", " ");
-    let words = command
+    let command = rest.split("```").next().unwrap().replace("\\\n", " ");
+    let words: Vec<&str> = command
         .split_whitespace()
-        .map(|word| word.trim_matches('\''));
-    let words: Vec<&str> = words.collect();
+        .map(|word| word.trim_matches('\''))
+        .collect();
     let rendered = objects(&render(&words[2..]).unwrap());
     let overlay = objects(&tool(KUBECTL, &["kustomize", "install/kustomize/k3s"]));
     let mounts = |all: &BTreeMap<String, Value>| {
@@ -302,8 +302,8 @@ fn what_is_optional_comes_and_goes() {
         base,
     ];
     let rendered = objects(&render(&args).unwrap());
-    let shipped = read("install/monitoring/rules.yaml");
-    let shipped = shipped.replace(&documents_base(), "https://docs.test/");
+    let shipped =
+        read("install/monitoring/rules.yaml").replace(&documents_base(), "https://docs.test/");
     assert_eq!(
         rendered[rules]["spec"]["groups"],
         documents(&shipped)[0]["groups"]

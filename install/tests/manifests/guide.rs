@@ -71,8 +71,8 @@ fn every_variable_that_they_name_is_a_flags() {
     for document in DOCUMENTS {
         for word in words(&read(document)) {
             // With a hyphen at its end `kubectl set env` removes it.
-            let name = word.split('=').next().unwrap_or_default();
-            let name = name.trim_end_matches('-');
+            let assigned = word.split('=').next().unwrap_or_default();
+            let name = assigned.trim_end_matches('-');
             if name.starts_with("TWEED_") {
                 assert!(
                     variables.iter().any(|known| known == name),
@@ -89,8 +89,8 @@ fn commands_to_paste_have_no_comments() {
     let mut seen = 0;
     for document in DOCUMENTS.into_iter().filter(|name| *name != "README.md") {
         let text = read(document);
-        let blocks = text.split("```sh\n").skip(1);
-        let blocks = blocks.filter_map(|rest| rest.split("```").next());
+        let parts = text.split("```sh\n").skip(1);
+        let blocks = parts.filter_map(|rest| rest.split("```").next());
         for line in blocks.flat_map(str::lines) {
             let has_comment = line.split_whitespace().any(|word| word.starts_with('#'));
             assert!(!has_comment, "{document}: {line}");
@@ -115,8 +115,8 @@ fn commands_for_other_folders_change_those_of_the_node() {
             let before = read(before.unwrap());
             assert_eq!(before.lines().count(), after.lines().count(), "{document}");
             let lines = before.lines().zip(after.lines());
-            let lines = lines.filter(|(before, after)| before != after);
-            changed.extend(lines.map(|(before, _)| before.trim().to_owned()));
+            let different = lines.filter(|(before, after)| before != after);
+            changed.extend(different.map(|(before, _)| before.trim().to_owned()));
         }
     }
     let expected = ["/opt/cni/bin", "/etc/cni/net.d", "/run/tweed"];
@@ -248,8 +248,8 @@ fn every_test_that_the_table_of_cves_names_is_there() {
     for row in rows {
         let answer = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
         let words = answer.split('`').skip(1).step_by(2);
-        let tests = words.filter_map(|word| word.split_once(' '));
-        let tests: Vec<_> = tests.filter(|(of, _)| of.starts_with("tweed-")).collect();
+        let pairs = words.filter_map(|word| word.split_once(' '));
+        let tests: Vec<_> = pairs.filter(|(of, _)| of.starts_with("tweed-")).collect();
         assert_ne!(
             answer.starts_with("no such part: "),
             !tests.is_empty(),

@@ -49,10 +49,10 @@ fn every_image_is_that_of_this_version() {
         "install/remove-kube-proxy.yaml",
     ] {
         let text = read(file);
-        let images = text
+        let images: Vec<&str> = text
             .lines()
-            .filter_map(|line| line.trim().strip_prefix("image: "));
-        let images: Vec<&str> = images.collect();
+            .filter_map(|line| line.trim().strip_prefix("image: "))
+            .collect();
         assert_eq!(images, [expected.as_str(); 2], "{file}");
     }
 }
@@ -85,8 +85,8 @@ fn with_component(below: &str, component: &str) -> BTreeMap<String, Value> {
          components: [install/kustomize/{component}]\n"
     );
     std::fs::write(folder.path().join("kustomization.yaml"), kustomization).unwrap();
-    let folder = folder.path().to_str().unwrap();
-    objects(&tool(KUBECTL, &["kustomize", folder]))
+    let path = folder.path().to_str().unwrap();
+    objects(&tool(KUBECTL, &["kustomize", path]))
 }
 
 fn paths(list: &Value, pointer: &str) -> Vec<String> {
@@ -362,8 +362,8 @@ fn entries(folder: &str) -> BTreeSet<String> {
 /// The first two cells of each row that begins with names in code.
 fn rows(table: &str) -> impl Iterator<Item = (Vec<&str>, &str)> {
     table.lines().filter_map(|line| {
-        let (names, rest) = line.strip_prefix("| `")?.split_once(" | ")?;
-        let names = names.split(", ").map(|name| name.trim_matches('`'));
+        let (cell, rest) = line.strip_prefix("| `")?.split_once(" | ")?;
+        let names = cell.split(", ").map(|name| name.trim_matches('`'));
         Some((names.collect(), rest.split(" | ").next()?))
     })
 }
@@ -374,16 +374,16 @@ fn the_readme_lists_every_file_and_the_kind_of_every_folder() {
     let (files, folders) = readme.split_once("## Which kustomize folder").unwrap();
     let listed: BTreeSet<&str> = rows(files).flat_map(|(names, _)| names).collect();
     let of_crate = ["Cargo.toml", "README.md"];
-    let there = entries("install");
-    let there = there.iter().map(String::as_str);
-    let there = there.filter(|name| !of_crate.contains(name));
+    let found = entries("install");
+    let names = found.iter().map(String::as_str);
+    let there = names.filter(|name| !of_crate.contains(name));
     assert_eq!(listed, there.collect());
 
     let listed: BTreeMap<String, &str> = rows(folders)
         .map(|(names, kind)| (format!("{}/", names[0]), kind))
         .collect();
-    let there = entries("install/kustomize").into_iter();
-    let there = there.map(|name| {
+    let names = entries("install/kustomize").into_iter();
+    let there = names.map(|name| {
         let kind = kind(&format!("install/kustomize/{name}"));
         (name, kind)
     });

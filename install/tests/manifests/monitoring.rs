@@ -160,8 +160,8 @@ fn every_alert_on_a_node_names_it() {
 #[test]
 fn the_operator_gets_the_same_rules() {
     let rules = rules();
-    let (_, groups) = rules.split_once("groups:\n").unwrap();
-    let groups: String = groups
+    let (_, below) = rules.split_once("groups:\n").unwrap();
+    let groups: String = below
         .lines()
         .map(|line| {
             if line.is_empty() {
@@ -200,10 +200,10 @@ fn the_alerts_are_raised_by_the_faults_they_are_for() {
 fn the_queries_of_the_dashboard_are_promql() {
     let rule = |(index, query): (usize, &String)| {
         // What Grafana puts in.
-        let query = query.replace("$__rate_interval", "5m");
-        let query = query.replace("$instance", ".+");
-        assert!(!query.contains('$'), "say here what stands for it: {query}");
-        json!({ "record": format!("query:{index}"), "expr": query })
+        let with_interval = query.replace("$__rate_interval", "5m");
+        let expr = with_interval.replace("$instance", ".+");
+        assert!(!expr.contains('$'), "say here what stands for it: {expr}");
+        json!({ "record": format!("query:{index}"), "expr": expr })
     };
     let queries = dashboard(&["expr"]);
     let rules: Vec<Value> = queries.iter().enumerate().map(rule).collect();

@@ -112,8 +112,8 @@ fn only_folders_of_the_design_are_mounted_and_as_little_as_possible_for_writing(
 fn the_boot_id_is_that_of_the_node() {
     let agent = agent();
     let find = |list: &Value, name: &str| {
-        let mut list = list.as_array().unwrap().iter();
-        list.find(|one| one["name"] == name).unwrap().clone()
+        let mut entries = list.as_array().unwrap().iter();
+        entries.find(|one| one["name"] == name).unwrap().clone()
     };
     let file = find(&agent["env"], "TWEED_BOOT_ID_FILE")["value"].clone();
     let mount = find(&agent["volumeMounts"], "boot-id");

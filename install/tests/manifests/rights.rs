@@ -75,11 +75,11 @@ fn for_services_it_may_list_three_kinds_and_only_where_that_is_wanted() {
 fn it_may_read_each_kind_that_it_can_watch() {
     let mut all = shipped();
     all.extend(for_services());
-    let rules = all.values().filter(|one| one["kind"] == "ClusterRole");
-    let rules = rules.flat_map(|one| one["rules"].as_array().unwrap());
+    let roles = all.values().filter(|one| one["kind"] == "ClusterRole");
+    let rules = roles.flat_map(|one| one["rules"].as_array().unwrap());
     let texts = |list: &Value| -> Vec<String> {
-        let list = list.as_array().into_iter().flatten();
-        list.map(|one| one.as_str().unwrap().to_owned()).collect()
+        let items = list.as_array().into_iter().flatten();
+        items.map(|one| one.as_str().unwrap().to_owned()).collect()
     };
     let mut readable: Vec<String> = rules
         .filter(|rule| texts(&rule["verbs"]).ends_with(&["list".to_owned(), "watch".to_owned()]))
@@ -171,8 +171,8 @@ fn the_policy_is_for_the_agents_account_and_in_force() {
 fn the_policy_holds_all_of_a_nodes_status_but_the_conditions() {
     let shipped = shipped();
     let policy = &shipped["ValidatingAdmissionPolicy -/tweed-own-node"]["spec"];
-    let rules = policy["validations"].as_array().unwrap().iter();
-    let rules: String = rules.map(|rule| rule["expression"].to_string()).collect();
+    let checks = policy["validations"].as_array().unwrap().iter();
+    let rules: String = checks.map(|rule| rule["expression"].to_string()).collect();
     // `NodeStatus` of Kubernetes 1.37.
     for field in [
         "addresses",

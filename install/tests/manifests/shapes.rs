@@ -93,10 +93,10 @@ impl Shape {
             Self::Words(words) => {
                 // YAML reads on and off without quotes as booleans.
                 let is_word = |one: &str| words.iter().any(|word| word == one);
-                let booleans = [("on", true), ("off", false)];
-                let booleans = booleans.iter().filter(|(word, _)| is_word(word));
-                let words = words.iter().map(|word| json!(word));
-                let all: Vec<Value> = words.chain(booleans.map(|(_, one)| json!(one))).collect();
+                let switches = [("on", true), ("off", false)];
+                let booleans = switches.iter().filter(|(word, _)| is_word(word));
+                let texts = words.iter().map(|word| json!(word));
+                let all: Vec<Value> = texts.chain(booleans.map(|(_, one)| json!(one))).collect();
                 json!({ "enum": all })
             }
             Self::Number { least, most } => {

@@ -166,9 +166,9 @@ fn tweed_s_own_device_is_no_obstacle_to_tweed() {
     let prepare = "ip link add tweed.1 type vxlan id 1 dstport 8472 local 192.0.2.11 nolearning
         ip link set tweed.1 up";
     assert_eq!(complaints(&machine(), prepare, &[]), (vec![], true));
-    let said = machine().run_after(&format!("{UPLINK}\n{prepare}"), &["check"]);
+    let answer = machine().run_after(&format!("{UPLINK}\n{prepare}"), &["check"]);
     let own = "tweed's own device tweed.1 has VNI 1 on UDP port 8472";
-    let said = said.succeeds();
+    let said = answer.succeeds();
     assert!(said.contains(own), "{said}");
 }
 
@@ -375,8 +375,8 @@ fn systemd_networkd() {
 #[test]
 fn a_kernel_without_what_only_rules_of_services_use() {
     let node = machine();
-    let nft = node.path("/nft");
-    let nft = nft.to_str().unwrap();
+    let program = node.path("/nft");
+    let nft = program.to_str().unwrap();
     let refuses = format!(
         "cat >{nft} <<'END'
 #!/bin/sh

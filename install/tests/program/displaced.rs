@@ -15,9 +15,9 @@ fn node() -> (Node, String) {
         node.write(config, config);
     }
     // Outside of the node's files, to compare them.
-    let image = node.path("image");
-    release(&image, "1");
-    let image = image.to_str().unwrap().to_owned();
+    let folder = node.path("image");
+    release(&folder, "1");
+    let image = folder.to_str().unwrap().to_owned();
     (node, image)
 }
 
@@ -37,8 +37,8 @@ fn configs_stay_unless_told_otherwise() {
 #[test]
 fn those_that_would_win_go_aside_and_come_back() {
     let (node, image) = node();
-    let said = node.run(&["plugins", "--source", &image, "--displace-cni"]);
-    let said = said.succeeds();
+    let answer = node.run(&["plugins", "--source", &image, "--displace-cni"]);
+    let said = answer.succeeds();
     assert_eq!(said.matches("displaced ").count(), 2, "{said}");
     let expected = [
         "/etc/cni/net.d/05-cilium.conflist.tweed-displaced",

@@ -19,8 +19,8 @@ fn every_verb_and_flag_is_in_the_guide() {
         if !written.iter().any(|written| guide.contains(written)) {
             missing.push(name.to_owned());
         }
-        let flags = verb.get_arguments().filter_map(|flag| flag.get_long());
-        let flags = flags
+        let names = verb.get_arguments().filter_map(|flag| flag.get_long());
+        let flags = names
             .filter(|flag| *flag != "help")
             .map(|f| format!("--{f}"));
         missing.extend(flags.filter(|flag| !guide.contains(flag.as_str())));

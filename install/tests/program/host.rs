@@ -241,8 +241,8 @@ fn uninstall_leaves_the_machine_as_it_was() {
     assert_ne!(node.files(), before);
     let done = node.run(&["uninstall"]).succeeds();
     for line in said.lines().filter(|line| !line.ends_with(", if empty")) {
-        let line = line.replace("would remove ", "removed ");
-        assert!(done.contains(&line), "{line} is not in\n{done}");
+        let removed = line.replace("would remove ", "removed ");
+        assert!(done.contains(&removed), "{removed} is not in\n{done}");
     }
     assert_eq!(node.files(), before);
     assert!(!node.path("/etc/tweed").exists());

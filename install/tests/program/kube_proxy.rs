@@ -271,16 +271,16 @@ fn a_kube_proxy_that_cannot_be_asked_is_known_by_what_it_makes_again() {
              sleep 0.1
          done > /dev/null 2>&1 &",
     );
-    let said = machine.run(&["remove-kube-proxy", "--watch-seconds", "600"]);
-    let said = said.fails();
+    let answer = machine.run(&["remove-kube-proxy", "--watch-seconds", "600"]);
+    let said = answer.fails();
     for part in [
         "removed from iptables table nat",
         "rules are there again: iptables table",
     ] {
         assert!(said.contains(part), "no {part:?}: {said}");
     }
-    let said = machine.run(&["remove-kube-proxy", "--watch-seconds", "1"]);
-    let said = said.succeeds();
+    let answer = machine.run(&["remove-kube-proxy", "--watch-seconds", "1"]);
+    let said = answer.succeeds();
     assert!(said.ends_with("makes its rules again\n"), "{said}");
 }
 

@@ -129,8 +129,8 @@ fn collect(root: &Path, folder: &Path, found: &mut Vec<String>) {
         if path.is_dir() && !path.is_symlink() {
             collect(root, &path, found);
         } else {
-            let path = path.strip_prefix(root).unwrap();
-            found.push(format!("/{}", path.display()));
+            let below = path.strip_prefix(root).unwrap();
+            found.push(format!("/{}", below.display()));
         }
     }
 }

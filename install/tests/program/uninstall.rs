@@ -137,8 +137,8 @@ fn forwarding_that_others_rely_on_stays() {
     ] {
         let node = Node::new();
         node.write("/run/tweed/sysctls.json", found);
-        let kind = config.contains("loopback").then_some("loopback");
-        let kind = kind.unwrap_or("bridge");
+        let loopback = config.contains("loopback").then_some("loopback");
+        let kind = loopback.unwrap_or("bridge");
         let content = format!(r#"{{"plugins": [{{"type": "{kind}"}}]}}"#);
         node.write(&format!("/etc/cni/net.d/{config}"), &content);
         for (path, value) in sysctls {
@@ -232,8 +232,8 @@ fn programs_of_the_fast_path_are_unpinned_and_others_stay() {
         "removed {}/tweed/maps: 1 map of the fast path\n",
         "removed {}/tweed\n",
     ] {
-        let line = line.replace("{}", &bpf.display().to_string());
-        assert!(said.contains(&line), "{said}");
+        let expected = line.replace("{}", &bpf.display().to_string());
+        assert!(said.contains(&expected), "{said}");
     }
     assert!(
         said.contains("would remove ") && said.ends_with("\n./other/progs/theirs\n"),

@@ -74,9 +74,9 @@ fn a_rule_of_iptables_by_state_is_for_packets_with_that_state() {
     for program in ["iptables-nft", "iptables-legacy"] {
         let watcher = Watcher::new();
         for (rules, dropped) in BY_STATE {
-            let rules = rules.replace('\n', &format!("\n {program}"));
+            let commands = rules.replace('\n', &format!("\n {program}"));
             let clear = format!("{program} -P FORWARD ACCEPT; {program} -F FORWARD");
-            watcher.host.sh(format!("{clear}\n{program} {rules}"));
+            watcher.host.sh(format!("{clear}\n{program} {commands}"));
             let mut problems = watcher.problems();
             let legacy = || iptables_legacy::drops(&packets()).unwrap();
             problems.extend(watcher.host.run(legacy));
@@ -84,7 +84,7 @@ fn a_rule_of_iptables_by_state_is_for_packets_with_that_state() {
                 let (_, what) = problem.message.split_once(" drops ").unwrap();
                 what.split_once(": ").unwrap().0
             });
-            assert_eq!(said.collect::<Vec<_>>(), *dropped, "{program} {rules}");
+            assert_eq!(said.collect::<Vec<_>>(), *dropped, "{program} {commands}");
         }
     }
 }
