@@ -142,9 +142,9 @@ impl Reconcilers {
         let queued_services = services
             .iter()
             .map(|index| (index.planner.queued(), "Services"));
-        let queued = queued_policies.chain(queued_services);
-        let queued = queued.filter(|(count, _)| *count > 0);
-        let queued = queued.map(|(count, of)| format!("{count} {of} wait for their turn"));
+        let counts = queued_policies.chain(queued_services);
+        let waiting = counts.filter(|(count, _)| *count > 0);
+        let queued = waiting.map(|(count, of)| format!("{count} {of} wait for their turn"));
         let notes = of_policies.chain(of_services).chain(queued);
         self.board.set_notes(Reporter::Pass, notes.collect());
         outcome

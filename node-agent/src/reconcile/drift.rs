@@ -29,9 +29,9 @@ impl Written {
         } else {
             BTreeMap::new()
         };
-        let refused = outcome.refused.iter();
-        let refused = refused.map(|write| (write.error.object.clone(), write.kind));
-        let refused: BTreeMap<String, ObjectKind> = refused.collect();
+        let writes = outcome.refused.iter();
+        let objects = writes.map(|write| (write.error.object.clone(), write.kind));
+        let refused: BTreeMap<String, ObjectKind> = objects.collect();
         if outcome.retry.resync {
             // It may have ended before the writes that were refused until now.
             self.refused.extend(refused);
@@ -77,7 +77,7 @@ mod tests {
     fn outcome(written: u64, refused: &[&str]) -> Outcome {
         let mut outcome = Outcome::default();
         outcome.wrote(ObjectKind::Route, written, "route 10.244.2.0/24");
-        let refused = refused.iter().map(|object| RefusedWrite {
+        let writes = refused.iter().map(|object| RefusedWrite {
             error: tweed_netlink::Error {
                 operation: "add",
                 object: (*object).to_owned(),
@@ -87,7 +87,7 @@ mod tests {
             problem: Problem::new(ProblemKind::RouteTaken, *object, "taken"),
             way: None,
         });
-        outcome.refused = refused.collect();
+        outcome.refused = writes.collect();
         outcome
     }
 
@@ -110,24 +110,24 @@ mod tests {
 
     #[test]
     fn what_is_written_for_a_plan_that_was_written_is_drift() {
-        let reconciles = [(1, 5), (1, 0), (1, 2), (2, 1), (2, 3)];
-        let reconciles = reconciles.map(|(version, count)| (version, outcome(count, &[])));
+        let reconciles = [(1, 5), (1, 0), (1, 2), (2, 1), (2, 3)]
+            .map(|(version, count)| (version, outcome(count, &[])));
         assert_eq!(drift(reconciles), [0, 0, 2, 0, 3]);
     }
 
     #[test]
     fn a_write_that_is_refused_again_and_again_hides_no_drift() {
         let taken: &[&str] = &["10.0.2.0/24"];
-        let reconciles = [(1, 5), (1, 0), (1, 2), (2, 1), (2, 3)];
-        let reconciles = reconciles.map(|(version, count)| (version, outcome(count, taken)));
+        let reconciles = [(1, 5), (1, 0), (1, 2), (2, 1), (2, 3)]
+            .map(|(version, count)| (version, outcome(count, taken)));
         assert_eq!(drift(reconciles), [0, 0, 2, 0, 3]);
     }
 
     #[test]
     fn what_the_kernel_takes_at_last_is_no_drift() {
         let both: &[&str] = &["10.0.2.0/24", "10.0.3.0/24"];
-        let reconciles = [(5, both), (0, both), (1, &both[1..]), (2, &[]), (1, &[])];
-        let reconciles = reconciles.map(|(count, refused)| (1, outcome(count, refused)));
+        let reconciles = [(5, both), (0, both), (1, &both[1..]), (2, &[]), (1, &[])]
+            .map(|(count, refused)| (1, outcome(count, refused)));
         assert_eq!(drift(reconciles), [0, 0, 0, 1, 1]);
     }
 

@@ -184,8 +184,8 @@ mod tests {
             plan.routes.insert(RouteKey::to(range), direct);
         }
         let peer = (cidr("10.244.2.0/24"), FlowLink::other("eth0", 2));
-        let flows = [(own, own), (own, peer), (peer, own)];
-        let flows = flows.map(|(from, to)| Flow::between(from, to, &ranges));
+        let flows = [(own, own), (own, peer), (peer, own)]
+            .map(|(from, to)| Flow::between(from, to, &ranges));
         let asked = packets(&plan, &mirror);
         assert_eq!(asked.direct, [Family::V4].into());
         assert_eq!(asked.flows, flows);

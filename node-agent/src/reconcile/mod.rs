@@ -235,8 +235,8 @@ impl Reconcilers {
         let firewalls = self.firewalls.has_changes();
         let waiting_pods = self.state.waiting_pods().has_new();
         let policy = self.state.policy().is_some_and(|index| index.has_changed());
-        let services = self.state.services();
-        let services = services.is_some_and(|index| index.has_changed());
+        let index = self.state.services();
+        let services = index.is_some_and(|index| index.has_changed());
         let nodes = self.planner.is_behind(&self.state.read().nodes);
         let pause = self.state.fast_path().pause(Instant::now());
         let switched = pause.is_some() != self.fast_path.is_paused();
@@ -299,8 +299,8 @@ impl Reconcilers {
         if !complete {
             self.reopen();
         }
-        let network = self.planner.network().map(Arc::as_ref);
-        let network = network.filter(|_| complete && self.planner.is_current());
+        let planned = self.planner.network().map(Arc::as_ref);
+        let network = planned.filter(|_| complete && self.planner.is_current());
         let progress = Progress {
             network: network.map(published),
             sources_reported: self.sources_reported,
@@ -331,8 +331,8 @@ impl Reconcilers {
         self.enforce_added();
         self.plan()?;
         found.problems.extend(self.planner.problems().cloned());
-        let network = self.planner.network().cloned();
-        let network = network.as_deref();
+        let planned = self.planner.network().cloned();
+        let network = planned.as_deref();
 
         if let Some(network) = network {
             let sysctls = &self.sysctls;
@@ -365,8 +365,8 @@ impl Reconcilers {
         }
         self.enforce_added();
         found.merge(self.pods.reconcile(&mut self.kernel, &self.planner)?);
-        let families = network.map(|network| network.desired.forwarding.clone());
-        let families = families.unwrap_or_default();
+        let forwarding = network.map(|network| network.desired.forwarding.clone());
+        let families = forwarding.unwrap_or_default();
         let of_pods = self.pods.sysctls(&self.kernel);
         let sysctls = &self.sysctls;
         found.merge(sysctls.reconcile_links(&mut self.kernel, &families, of_pods));

@@ -131,8 +131,8 @@ impl PolicyReconciler {
         }
         if !index.planner.desired().verdicts.active && !has_rules() {
             let asked = asks.addresses();
-            let before = pods.addresses();
-            let before = before.filter(|(address, _)| !asked.contains(address));
+            let known = pods.addresses();
+            let before = known.filter(|(address, _)| !asked.contains(address));
             index.planner.begin(before.collect());
         }
         match self.marker.set(index.planner.policy_kinds()) {
@@ -166,9 +166,9 @@ impl PolicyReconciler {
             let addresses = mirror.addresses.keys().map(|key| key.network.ip());
             self.own = addresses.filter(holds).collect();
         }
-        let device = network.map(|network| &network.desired.vxlan_addresses);
+        let planned = network.map(|network| &network.desired.vxlan_addresses);
         // The device's may not have been written yet.
-        let device = device.into_iter().flatten().map(|address| address.ip());
+        let device = planned.into_iter().flatten().map(|address| address.ip());
         index.planner.set_local(LocalPods {
             cidrs: self.cidrs.clone(),
             pods: pods.addresses().collect(),
@@ -190,8 +190,8 @@ impl PolicyReconciler {
         });
         let policies = index.planner.held_policies();
         let held = index.planner.held().iter().enumerate().map(|(at, text)| {
-            let who = policies.get(at).map(PolicyKey::to_string);
-            let who = who.unwrap_or_else(|| text.clone());
+            let policy = policies.get(at).map(PolicyKey::to_string);
+            let who = policy.unwrap_or_else(|| text.clone());
             let known = self.held_since.get(&who);
             let since = known.map_or(now, |(since, _)| *since);
             (who, (since, text.clone()))

@@ -37,8 +37,8 @@ impl RoutingInspector {
         due: bool,
     ) -> Outcome {
         if due || self.found.is_none() {
-            let device = network.desired.vxlan.as_ref();
-            let device = device.and_then(|device| mirror.link(&device.name));
+            let vxlan = network.desired.vxlan.as_ref();
+            let device = vxlan.and_then(|vxlan| mirror.link(&vxlan.name));
             let ways = Ways {
                 links: &mirror.links,
                 sources: &sources(&mirror.host_facts()),

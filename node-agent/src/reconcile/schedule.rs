@@ -224,8 +224,8 @@ impl Schedule {
             self.poll_at = now + POLL_INTERVAL;
         }
         if failed {
-            let backoff = BACKOFF_MIN.saturating_mul(1 << self.failures.min(16));
-            let backoff = backoff.min(BACKOFF_MAX);
+            let doubled = BACKOFF_MIN.saturating_mul(1 << self.failures.min(16));
+            let backoff = doubled.min(BACKOFF_MAX);
             // What failed may still count as a change: without this wait the
             // loop would try it again without end. The polls between take changes along.
             self.changes_at = now + backoff;
@@ -251,10 +251,10 @@ impl Schedule {
 
     /// Begins the pause after work that took `took`, which adds `more` to what is pending.
     fn pause_for(&mut self, now: Instant, took: Duration, more: Duration) {
-        let (pending, since) = self.pending;
+        let (before, since) = self.pending;
         let idle = now.saturating_duration_since(since).saturating_sub(took);
-        let pending = pending.saturating_sub(idle) + more;
-        let pending = pending.min(PAUSE_ALLOWANCE + MAX_PAUSE);
+        let left = before.saturating_sub(idle);
+        let pending = (left + more).min(PAUSE_ALLOWANCE + MAX_PAUSE);
         self.pending = (pending, now);
         self.paused_until = now + pending.saturating_sub(PAUSE_ALLOWANCE);
     }

@@ -252,9 +252,8 @@ impl ServiceReconciler {
             // After a failure the mirror may be empty until the next reconcile: then flows to
             // node ports would not be known as such.
             let knows_addresses = kernel.is_known(MirrorPart::Addresses);
-            let addresses = kernel.mirror().addresses.keys();
-            let addresses = addresses.map(|key| key.network.ip());
-            let addresses = knows_addresses.then_some(addresses);
+            let keys = kernel.mirror().addresses.keys();
+            let addresses = knows_addresses.then(|| keys.map(|key| key.network.ip()));
             (self.conntrack).reconcile(desired, addresses, look, Instant::now());
         }
     }
@@ -328,11 +327,10 @@ impl Component for ServiceReconciler {
             let text = format!("not listed yet: {}", self.held.join(", "));
             Problem::new(ProblemKind::ServicesNotListed, "services", text)
         };
-        let held = !self.held.is_empty() && !index.any_lost();
-        let held = held.then(not_listed).into_iter();
+        let is_held = !self.held.is_empty() && !index.any_lost();
         let unreadable = index.unreadable().map(|(_, problem)| problem);
-        let of_sources = unreadable.chain(held);
-        let of_sources = of_sources.map(|problem| problem.with_effect(effect));
+        let found = unreadable.chain(is_held.then(not_listed));
+        let of_sources = found.map(|problem| problem.with_effect(effect));
         let of_services = index.planner.notices().into_iter().map(problem);
         let of_conntrack = self.conntrack.report();
         Outcome::of(of_sources.chain(of_services).chain(of_conntrack).collect())
@@ -351,9 +349,9 @@ fn problem(notice: Notice) -> Problem {
                 Tracked::Address(at) => format!("{} port {}", at.address, at.port),
                 Tracked::NodePort(at) => format!("node port {} ({})", at.port, at.family),
             };
-            let names =
+            let claims =
                 (conflict.services.iter()).map(|one| format!("{}/{}", one.namespace, one.name));
-            let names: Vec<String> = names.collect();
+            let names: Vec<String> = claims.collect();
             let others = if conflict.more { " and others" } else { "" };
             let text = format!(
                 "several Services claim it: {}{others}; the first has it",
@@ -410,8 +408,8 @@ fn named<T: Display>(what: &str, first: &[T], more: usize) -> Option<String> {
 }
 
 fn list<T: Display>(all: &[T]) -> String {
-    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
-    all.join(", ")
+    let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
+    texts.join(", ")
 }
 
 #[cfg(test)]

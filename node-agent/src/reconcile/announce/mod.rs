@@ -247,8 +247,7 @@ mod tests {
         again: bool,
         sent: nix::Result<()>,
     ) -> Vec<u8> {
-        let present = present.iter().copied().collect();
-        let due = announcer.due(&present, again);
+        let due = announcer.due(&present.iter().copied().collect(), again);
         let each = due.iter().map(|one| {
             announcer.sent(one, sent);
             match one.address {

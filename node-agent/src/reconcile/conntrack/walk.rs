@@ -71,8 +71,8 @@ impl Walk {
     ) -> std::io::Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
         let tells = Arc::clone(&is_over);
-        let thread = Builder::new().name("conntrack".to_owned());
-        let thread = thread.spawn(move || {
+        let builder = Builder::new().name("conntrack".to_owned());
+        let thread = builder.spawn(move || {
             let result = walk();
             // A thread is over only some time after it could tell so.
             tells.store(true, Ordering::Release);

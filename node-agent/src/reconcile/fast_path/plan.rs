@@ -62,11 +62,11 @@ pub fn plan(facts: &Facts<'_>) -> Planned {
     }
 
     let nodes = nodes(facts.network);
-    let direct = nodes.values().filter_map(|node| match node {
+    let links = nodes.values().filter_map(|node| match node {
         Node::Direct(link) => Some(*link),
         Node::Vxlan(..) => None,
     });
-    let direct: BTreeSet<u32> = direct.collect();
+    let direct: BTreeSet<u32> = links.collect();
     let underlay = underlay(facts, &direct);
     let device = facts.network.desired.vxlan.as_ref();
     let found = device.and_then(|device| vxlan(device, facts, only(&underlay)));
@@ -123,8 +123,8 @@ fn nodes(network: &Network) -> BTreeMap<IpNetwork, Node> {
         Route::Unreachable => None,
     };
     let routes = desired.routes.iter();
-    let nodes = routes.filter(|(key, _)| **key == RouteKey::to(key.destination));
-    let nodes = nodes.filter_map(|(key, route)| Some((key.destination, way(route)?)));
+    let to_nodes = routes.filter(|(key, _)| **key == RouteKey::to(key.destination));
+    let nodes = to_nodes.filter_map(|(key, route)| Some((key.destination, way(route)?)));
     nodes.collect()
 }
 
@@ -146,18 +146,17 @@ fn vxlan(device: &VxlanDevice, facts: &Facts<'_>, underlay: Option<u32>) -> Opti
 
 /// The one that there is.
 fn only(links: &BTreeSet<u32>) -> Option<u32> {
-    let mut links = links.iter().copied();
-    links.next().filter(|_| links.next().is_none())
+    links.first().filter(|_| links.len() == 1).copied()
 }
 
 /// The links by which packets of other nodes come; `direct` are those of plain routes.
 fn underlay(facts: &Facts<'_>, direct: &BTreeSet<u32>) -> BTreeSet<u32> {
     let underlay = &facts.network.underlay;
-    let by_path = underlay.path.as_ref();
-    let by_path = by_path.and_then(|path| facts.links.values().find(|link| link.name == path.link));
+    let path = underlay.path.as_ref();
+    let by_path = path.and_then(|path| facts.links.values().find(|link| link.name == path.link));
     let own = facts.links.get(&underlay.interface);
-    let all = own.into_iter().chain(by_path).map(|link| link.index);
-    let all = all.chain(direct.iter().copied());
+    let indices = own.into_iter().chain(by_path).map(|link| link.index);
+    let all = indices.chain(direct.iter().copied());
     let is_wire = |index: &u32| facts.links.get(index).is_some_and(|link| !link.loopback);
     all.filter(is_wire).collect()
 }

@@ -17,10 +17,8 @@ impl Reconcilers {
         network: Option<&Network>,
         found: &Outcome,
     ) -> Outcome {
-        let services = self.state.services();
-        let services = services
-            .iter()
-            .flat_map(|index| index.planner.cluster_ips());
+        let index = self.state.services();
+        let services = index.iter().flat_map(|index| index.planner.cluster_ips());
         let given = Given {
             network,
             kernel: &self.kernel,

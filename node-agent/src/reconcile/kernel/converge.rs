@@ -130,9 +130,9 @@ impl Kernel {
         let is_ours = |key: &RouteKey| desired.routes.contains_key(key) || kept.contains(key);
         let (beside, others): (Vec<_>, Vec<_>) =
             (self.mirror.beside().into_iter()).partition(|(key, _)| is_ours(key));
-        let others = others.into_iter().flat_map(|(_, routes)| routes);
+        let routes = others.into_iter().flat_map(|(_, routes)| routes);
         let inside =
-            others.filter_map(|route| Some(route_inside(self.taken(desired, route)?, route)));
+            routes.filter_map(|route| Some(route_inside(self.taken(desired, route)?, route)));
         let vxlan = desired.vxlan.as_ref();
         let carrier = vxlan.and_then(|want| device::carrier_problem(&self.mirror, want));
         { beside.iter() }

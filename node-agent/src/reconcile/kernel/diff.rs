@@ -105,8 +105,8 @@ pub fn one_route(actual: &[Route], desired: &Route) -> Vec<Change> {
                 old: Box::new(first.clone()),
                 new: desired.clone(),
             };
-            let others = others.iter().cloned().map(Change::RemoveRoute);
-            others.chain([replace]).collect()
+            let removals = others.iter().cloned().map(Change::RemoveRoute);
+            removals.chain([replace]).collect()
         }
     }
 }

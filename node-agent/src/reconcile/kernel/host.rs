@@ -19,8 +19,8 @@ impl Kernel {
     pub fn host_facts(&mut self, targets: &PathTargets) -> Result<HostFacts, Error> {
         let mut paths = BTreeMap::new();
         for to in &targets.to {
-            let path = path::to(&mut self.socket, *to, targets.from)?;
-            let path = path.and_then(|path| self.mirror.path(Family::of(*to), &path));
+            let way = path::to(&mut self.socket, *to, targets.from)?;
+            let path = way.and_then(|way| self.mirror.path(Family::of(*to), &way));
             paths.extend(path.map(|path| (*to, path)));
         }
         Ok(HostFacts {
@@ -70,8 +70,8 @@ impl Mirror {
     /// A way that the kernel takes to an address of `family`, with the smallest MTU of its
     /// links; none if it leads into the machine itself or into the overlay.
     fn path(&self, family: Family, path: &path::Path) -> Option<Path> {
-        let links = path.out.iter().map(|index| self.links.get(index));
-        let links: Option<Vec<&Link>> = links
+        let found = path.out.iter().map(|index| self.links.get(index));
+        let links: Option<Vec<&Link>> = found
             .map(|link| link.filter(|link| !link.loopback && self.is_of_host(link)))
             .collect();
         let narrowest = links?.into_iter().min_by_key(|link| link.mtu_of(family))?;

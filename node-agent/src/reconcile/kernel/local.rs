@@ -40,11 +40,11 @@ impl Kernel {
 /// The requests after which there are the right ones of the routes that were found.
 fn requests(addresses: &BTreeSet<IpNetwork>, found: &[Route]) -> Vec<Request> {
     let is_there = |address: &&IpNetwork| found.iter().any(|route| route.destination == **address);
-    let others = found.iter();
-    let others = others.filter(|route| !addresses.contains(&route.destination));
+    let is_other = |route: &&Route| !addresses.contains(&route.destination);
+    let add = |address: &IpNetwork| route::add(&Route::local(*address, ROUTE_PROTOCOL));
+    let others = found.iter().filter(is_other).map(route::delete);
     let missing = addresses.iter().filter(|address| !is_there(address));
-    let missing = missing.map(|address| route::add(&Route::local(*address, ROUTE_PROTOCOL)));
-    others.map(route::delete).chain(missing).collect()
+    others.chain(missing.map(add)).collect()
 }
 
 #[cfg(test)]
@@ -57,8 +57,7 @@ mod tests {
         let four: IpNetwork = "10.244.1.0/32".parse().unwrap();
         let six: IpNetwork = "fd00:1::/128".parse().unwrap();
         let made = |wanted: &[IpNetwork], found: &[Route]| {
-            let wanted = wanted.iter().copied().collect();
-            let requests = requests(&wanted, found);
+            let requests = requests(&wanted.iter().copied().collect(), found);
             requests
                 .iter()
                 .map(Request::is_deletion)

@@ -172,8 +172,8 @@ impl Mirror {
     /// [`Deletion::of`].
     pub fn delete_leaving_links(&self, random: impl FnOnce() -> u32) -> Vec<Change> {
         match Deletion::of(self.links.values(), random) {
-            Deletion::Group(group, links) => {
-                let links = links.iter().map(|link| link.index).collect();
+            Deletion::Group(group, leaving) => {
+                let links = leaving.iter().map(|link| link.index).collect();
                 vec![Change::RemoveLeavingLinks { group, links }]
             }
             Deletion::Links(links) => {
@@ -218,8 +218,8 @@ impl Mirror {
                 self.add_route(&route)
             }
         }
-        let changed = keyed::diff(&before.0, &self.routes);
-        let mut changed = changed.removed.values().chain(changed.added.values());
+        let diff = keyed::diff(&before.0, &self.routes);
+        let mut changed = diff.removed.values().chain(diff.added.values());
         changed.any(|routes| !self.all_lead_to_pods(routes)) || before.1 != self.disowned
     }
 
@@ -252,8 +252,8 @@ impl Mirror {
     /// Whether tweed has a route to a wider destination around this one.
     fn is_inside(&self, destination: IpNetwork) -> bool {
         (0..destination.prefix()).any(|prefix| {
-            let wider = IpNetwork::new(destination.network(), prefix);
-            let wider = wider.and_then(|wider| IpNetwork::new(wider.network(), prefix));
+            let unmasked = IpNetwork::new(destination.network(), prefix);
+            let wider = unmasked.and_then(|wider| IpNetwork::new(wider.network(), prefix));
             wider.is_ok_and(|destination| {
                 let key = |metric| RouteKey {
                     destination,
@@ -348,9 +348,9 @@ impl Mirror {
     /// with it: the kernel sends no notification of most of them. Says whether anything
     /// differs that the overlay's plan is compared with.
     pub fn set_links(&mut self, links: BTreeMap<u32, Link>) -> bool {
-        let changed = keyed::diff(&self.links, &links);
-        let changed = changed.removed.into_keys().chain(changed.added.into_keys());
-        let changed: BTreeSet<u32> = changed.collect();
+        let diff = keyed::diff(&self.links, &links);
+        let indices = diff.removed.into_keys().chain(diff.added.into_keys());
+        let changed: BTreeSet<u32> = indices.collect();
         if changed.is_empty() {
             return false;
         }

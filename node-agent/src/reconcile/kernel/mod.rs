@@ -221,8 +221,8 @@ impl Kernel {
     fn write_batch(&mut self, changes: Vec<Change>, outcome: &mut Outcome) -> Result<(), Error> {
         let requests = |change| request::requests(&self.mirror, change);
         let sequences: Vec<Sequence> = changes.iter().map(requests).collect();
-        let first = sequences.iter().flat_map(|one| one.first.iter().cloned());
-        let first: Vec<Request> = first.collect();
+        let messages = sequences.iter().flat_map(|one| one.first.iter().cloned());
+        let first: Vec<Request> = messages.collect();
         let mut answers = self.send(&first)?.into_iter();
         let links: BTreeSet<u32> = changes.iter().flat_map(Change::links).collect();
         let leads_nowhere = changes.iter().any(|change| change.links().is_empty());

@@ -10,17 +10,17 @@ pub fn requests(mirror: &Mirror, change: &Change) -> Sequence {
     match change {
         Change::ReplaceRoute { old, new } => {
             let Sequence { first, then, undo } = route::replace(old, new);
-            let first = first.into_iter().map(|one| named(mirror, new, one));
+            let with_names = first.into_iter().map(|one| named(mirror, new, one));
             Sequence {
-                first: first.collect(),
+                first: with_names.collect(),
                 then: then.map(|one| named(mirror, old, one)),
                 undo: undo.map(|one| named(mirror, old, one)),
             }
         }
         Change::RemoveLeavingLinks { group, links } => {
-            let links = links.iter().map(|index| (*index, mirror.link_name(*index)));
+            let with_names = links.iter().map(|index| (*index, mirror.link_name(*index)));
             Sequence {
-                first: leaving::delete_in_group(*group, links),
+                first: leaving::delete_in_group(*group, with_names),
                 ..Sequence::default()
             }
         }

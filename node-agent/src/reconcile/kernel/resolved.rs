@@ -84,8 +84,8 @@ impl Resolved {
                     Some((*key, route))
                 }
                 desired::Route::Direct { gateway, link } => {
-                    let lost: &mut BTreeSet<IpAddr> = lost.entry(*link).or_default();
-                    lost.insert(*gateway);
+                    let gateways: &mut BTreeSet<IpAddr> = lost.entry(*link).or_default();
+                    gateways.insert(*gateway);
                     // The default route must not take packets to these pods.
                     let key = RouteKey::unreachable(key.destination);
                     Some((key, unreachable(key)))
@@ -93,8 +93,8 @@ impl Resolved {
             };
             resolved.routes.extend(route);
         }
-        let problems = lost.into_iter();
-        let problems = problems.map(|(link, gateways)| lost_link(host, link, &gateways));
+        let by_link = lost.into_iter();
+        let problems = by_link.map(|(link, gateways)| lost_link(host, link, &gateways));
         (resolved, problems.collect())
     }
 }

@@ -34,13 +34,13 @@ pub fn of(change: &Change) -> Option<Way> {
 /// Makes problems of the overlay's refused writes warnings on the Nodes of
 /// `nodes` that they are about.
 pub fn name_nodes<'a>(refused: &mut [RefusedWrite], nodes: impl Iterator<Item = &'a Node>) {
-    let mut nodes: Vec<&Node> = nodes.collect();
+    let mut by_age: Vec<&Node> = nodes.collect();
     // As claims are decided: of two Nodes with a range the older one has it.
-    claims::by_age(&mut nodes);
+    claims::by_age(&mut by_age);
     let mut owners: BTreeMap<Way, &str> = BTreeMap::new();
-    for node in nodes {
-        let ranges = node.pod_cidrs.iter();
-        let ranges = ranges.filter_map(|text| syntax::pod_cidr(text).ok());
+    for node in by_age {
+        let texts = node.pod_cidrs.iter();
+        let ranges = texts.filter_map(|text| syntax::pod_cidr(text).ok());
         let ways = ranges.map(|range| Way::Pods(range.network()));
         for way in ways.chain([Way::Vtep(vtep::mac(&node.name))]) {
             owners.entry(way).or_insert(&node.name);

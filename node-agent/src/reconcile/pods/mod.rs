@@ -138,9 +138,8 @@ impl PodReconciler {
 
     /// Those of pods in the agent's own network.
     pub fn own_links(&self, kernel: &Kernel) -> PodLinks {
-        let own = self.kept();
-        let own = own.filter(|record| record.network.as_str() == NETWORK_NAME);
-        Self::links_of(own, kernel)
+        let is_own = |record: &&Record| record.network.as_str() == NETWORK_NAME;
+        Self::links_of(self.kept().filter(is_own), kernel)
     }
 
     fn links_of<'a>(records: impl Iterator<Item = &'a Record>, kernel: &Kernel) -> PodLinks {
@@ -222,10 +221,9 @@ impl PodReconciler {
 
     fn read_pod_mtus(&mut self, kernel: &mut Kernel) {
         let mirror = kernel.mirror();
-        let links = self
-            .kept()
-            .filter_map(|record| plan::link_of(record, mirror));
-        let links: Vec<Link> = links.cloned().collect();
+        let kept = self.kept();
+        let of_pods = kept.filter_map(|record| plan::link_of(record, mirror));
+        let links: Vec<Link> = of_pods.cloned().collect();
         let mtu = |link: &Link| Some((link.index, kernel.other_end(link)?.mtu));
         self.pod_mtus = links.iter().filter_map(mtu).collect();
         self.pod_mtus_due = None;

@@ -141,9 +141,9 @@ pub(super) fn usable(
     mirror: &Mirror,
 ) -> BTreeMap<Family, IpAddr> {
     let addresses = mirror.addresses.iter();
-    let usable = addresses.filter(|(_, state)| **state != AddressState::Tentative);
-    let usable = usable.map(|(key, _)| key.network.ip());
-    let usable = usable.filter(|ip| sources.get(&Family::of(*ip)) == Some(ip));
+    let accepted = addresses.filter(|(_, state)| **state != AddressState::Tentative);
+    let ips = accepted.map(|(key, _)| key.network.ip());
+    let usable = ips.filter(|ip| sources.get(&Family::of(*ip)) == Some(ip));
     usable.map(|ip| (Family::of(ip), ip)).collect()
 }
 
@@ -383,10 +383,10 @@ pub(super) mod tests {
                 .insert(0, second.clone());
             // Without a source to take, that of the pod's own route stays.
             for sources in [sources(), BTreeMap::new()] {
-                let mut mirror = mirror.clone();
-                let changes = write(&mut mirror, &sources);
+                let mut written = mirror.clone();
+                let changes = write(&mut written, &sources);
                 assert_eq!(changes, [Change::RemoveRoute(second.clone())]);
-                assert_eq!(mirror.routes, before);
+                assert_eq!(written.routes, before);
             }
             mirror.routes.clone_from(&before);
         }

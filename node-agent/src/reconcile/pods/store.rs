@@ -183,8 +183,8 @@ impl NetworkStore {
         let kernel = RefCell::new(kernel);
         let link_seen = self.link_seen;
         let link_gone = |record: &Record| {
-            let name = record.link.clone();
-            let name = name.unwrap_or_else(|| record.attachment().link_name());
+            let recorded = record.link.clone();
+            let name = recorded.unwrap_or_else(|| record.attachment().link_name());
             // Not from the mirror, which may be older than the record.
             let mut kernel = kernel.borrow_mut();
             link_seen

@@ -273,13 +273,9 @@ fn what_is_not_listed_is_told_until_it_is_known_that_it_cannot_be_read() {
     node.services.unknown = Effect::NewPods;
     node.services.held = vec!["the EndpointSlices".to_owned()];
     let problems = |node: &InForce| {
-        let problems = node
-            .services
-            .report(&node.index, Instant::now())
-            .problems
-            .into_iter();
-        let problems = problems.map(|one| (one.kind, one.effect));
-        problems.collect::<Vec<_>>()
+        let outcome = node.services.report(&node.index, Instant::now());
+        let told = outcome.problems.iter().map(|one| (one.kind, one.effect));
+        told.collect::<Vec<_>>()
     };
     let not_listed = (ProblemKind::ServicesNotListed, Effect::Warning);
     assert_eq!(problems(&node), [not_listed]);

@@ -177,8 +177,8 @@ fn accept_advertisements(mirror: &Mirror, defaults: &Defaults) -> Vec<Sysctl> {
         v6.is_some_and(|v6| would_lose(v6.accept_ra, v6.forwarding))
     });
     let paths = links.map(|link| format!("net/ipv6/conf/{}/accept_ra", link.name));
-    let of_new_links = defaults.accept_ra.zip(defaults.ipv6_forwarding);
-    let of_new_links = of_new_links.filter(|(accept_ra, on)| would_lose(*accept_ra, *on));
+    let default = defaults.accept_ra.zip(defaults.ipv6_forwarding);
+    let of_new_links = default.filter(|(accept_ra, on)| would_lose(*accept_ra, *on));
     paths
         .chain(of_new_links.map(|_| ACCEPT_RA_DEFAULT.to_owned()))
         .map(|path| Sysctl::machine(path, ACCEPT_RA_ALWAYS))
@@ -193,8 +193,7 @@ pub(super) fn uplinks(mirror: &Mirror, network: &Network) -> BTreeSet<u32> {
     let addresses = mirror.addresses.keys();
     let with_own = addresses.filter(|key| own.contains(&key.network.ip()));
     let path = network.underlay.path.as_ref();
-    let way = path.and_then(|path| mirror.link(&path.link));
-    let way = way.map(|link| link.index);
+    let way = path.and_then(|path| Some(mirror.link(&path.link)?.index));
     with_own.map(|key| key.device).chain(way).collect()
 }
 

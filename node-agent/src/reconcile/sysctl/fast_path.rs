@@ -36,8 +36,8 @@ impl Sysctls {
         let met = self.remember_met(&wanted, &mut found);
         met.map_err(|error| error.to_string())?;
         for sysctl in &wanted {
-            let written = self.write_one(sysctl, Some(&mut found));
-            let written = written.map_err(|error| {
+            let tried = self.write_one(sysctl, Some(&mut found));
+            let written = tried.map_err(|error| {
                 let (name, value) = (sysctl.name(), sysctl.value);
                 format!("{name} cannot be set to {value}: {error}; set it on the host")
             })?;
@@ -49,8 +49,8 @@ impl Sysctls {
     /// The range of ports of this machine's own packets: `net.ipv4.ip_local_port_range`.
     pub fn local_ports(&self) -> (u16, u16) {
         let read = fs::read_to_string(self.net_dir.join("ipv4/ip_local_port_range"));
-        let read = read.unwrap_or_default();
-        let mut ports = read.split_whitespace().map(str::parse);
+        let range = read.unwrap_or_default();
+        let mut ports = range.split_whitespace().map(str::parse);
         match (ports.next(), ports.next()) {
             (Some(Ok(first)), Some(Ok(last))) => (first, last),
             _ => LOCAL_PORTS,

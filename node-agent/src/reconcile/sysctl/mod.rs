@@ -91,9 +91,9 @@ impl Sysctls {
         network: &Network,
     ) -> Result<Outcome, Error> {
         let families = &network.desired.forwarding;
-        let found = self.found.read();
-        let unread = found.as_ref().err().map(|error| self.found.problem(error));
-        let mut found = found.ok();
+        let read = self.found.read();
+        let unread = read.as_ref().err().map(|error| self.found.problem(error));
+        let mut found = read.ok();
         let mut defaults = self.defaults(families, found.as_ref());
         let mut desired = machine(kernel.mirror(), families, &defaults);
         desired.extend(device(kernel.mirror(), families));
@@ -154,8 +154,8 @@ impl Sysctls {
 
     /// Sets the limits and timeouts of conntrack.
     pub fn reconcile_conntrack(&self) -> Outcome {
-        let cpus = fs::read_to_string(CPUS).ok();
-        let cpus = cpus.and_then(|list| conntrack::count(&list));
+        let list = fs::read_to_string(CPUS).ok();
+        let cpus = list.and_then(|list| conntrack::count(&list));
         // Not the number of CPUs that this process may use: it may be confined to a few.
         self.write(&conntrack::limits(cpus.unwrap_or(1)), None)
     }
@@ -229,8 +229,8 @@ impl Sysctls {
         let is_new = |sysctl: &&Sysctl| sysctl.remembered && !is_known(sysctl);
         let value_if_met = |sysctl: &Sysctl| {
             // What cannot be read is a problem when it is to be written.
-            let now = fs::read_to_string(place(&self.net_dir, &sysctl.path)).ok()?;
-            let now = now.trim();
+            let text = fs::read_to_string(place(&self.net_dir, &sysctl.path)).ok()?;
+            let now = text.trim();
             sysctl
                 .is_met(now)
                 .then(|| (sysctl.path.clone(), now.to_owned()))

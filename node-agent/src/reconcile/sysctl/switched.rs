@@ -39,10 +39,10 @@ fn candidates(switch: &str, net_dir: &Path) -> io::Result<Vec<String>> {
         Err(error) => return Err(error),
     };
     for link in links {
-        let link = link?.file_name();
+        let name = link?.file_name();
         paths.push(format!(
             "net/{family}/conf/{}/forwarding",
-            link.to_string_lossy()
+            name.to_string_lossy()
         ));
     }
     Ok(paths)

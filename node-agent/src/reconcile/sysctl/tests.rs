@@ -116,8 +116,8 @@ fn links_of_others_that_do_not_forward_are_named_and_left_alone() {
     };
     let named = |mirror: &Mirror, direct, defaults: &Defaults| -> Vec<(String, Effect)> {
         let problems = forwarding_off(mirror, &[2].into(), || direct, defaults);
-        let problems = problems.into_iter();
-        problems.map(|one| (one.object, one.effect)).collect()
+        let objects = problems.into_iter().map(|one| (one.object, one.effect));
+        objects.collect()
     };
     assert_eq!(named(&mirror, true, &on), []);
     let default = (

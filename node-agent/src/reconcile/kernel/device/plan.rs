@@ -99,8 +99,8 @@ fn is_renamed(mirror: &Mirror, link: &Link, want: &VxlanDevice) -> bool {
 /// other nodes as sent by a pod. Any other group is left to whoever set it.
 pub fn in_place(mirror: &Mirror, have: &Link, want: &VxlanDevice) -> Vec<Change> {
     let index = have.index;
-    let carrier = have.proto_down && !gives_up(mirror);
-    let carrier = carrier.then_some(Change::GiveCarrier { index });
+    let lacks_carrier = have.proto_down && !gives_up(mirror);
+    let carrier = lacks_carrier.then_some(Change::GiveCarrier { index });
     let mac = (have.mac != Some(want.mac)).then_some(want.mac);
     let mtu = (have.mtu != want.mtu).then_some(want.mtu);
     let release = have.master.map(|_| Change::ReleaseLink { index });

@@ -156,10 +156,10 @@ fn concerns_overlay(index: u32, new: Link) -> bool {
     let by_all = mirror.set_links(links);
     let mut mirror = of_a_node();
     let routes = mirror.routes.values().flatten();
-    let routes = routes.filter(|route| route.out == Some(index));
+    let on_link = routes.filter(|route| route.out == Some(index));
     let read = OnLink {
         link: Some(new),
-        routes: routes.cloned().collect(),
+        routes: on_link.cloned().collect(),
         ..OnLink::default()
     };
     assert_eq!(mirror.set_link(index, read), by_all);
