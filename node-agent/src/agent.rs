@@ -78,8 +78,8 @@ pub async fn run(
         Some(kept) => kept.load().await,
         None => Vec::new(),
     };
-    let state = State::new(&config, nodes).map(Arc::new);
-    let state = state.context("cannot open an event file descriptor")?;
+    let opened = State::new(&config, nodes).map(Arc::new);
+    let state = opened.context("cannot open an event file descriptor")?;
     let earlier = EarlierRun {
         boot_id: boot_id.to_owned(),
         pod_mtu: publisher.last().mtu,

@@ -43,8 +43,8 @@ pub fn run(flags: Flags) -> Result<()> {
     let release = version::running().context("cannot read the kernel's version")?;
     version::require("tweed-agent", version::LEAST, &release)?;
     logging::start(config.log_format, &config.log_level)?;
-    let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let variables: Vec<String> = variables.collect();
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let variables: Vec<String> = names.collect();
     let known = variables::read_by(&Flags::command());
     for sentence in variables::unknown(variables.iter().map(String::as_str), &known) {
         tracing::warn!("{sentence}");
@@ -104,10 +104,10 @@ async fn run_with(config: Config) -> Result<()> {
             let worst = problems
                 .first()
                 .map(|worst| worst.effect.min(Effect::NewPods));
-            let reasons = problems
+            let decisive = problems
                 .iter()
                 .filter(|problem| Some(problem.effect) >= worst);
-            let reasons: Vec<String> = reasons.map(ToString::to_string).collect();
+            let reasons: Vec<String> = decisive.map(ToString::to_string).collect();
             bail!("not converged: {}", reasons.join("; "));
         }
     }
@@ -294,8 +294,8 @@ mod tests {
 
     #[test]
     fn each_cause_is_printed_once() {
-        let error = anyhow::Error::new(NamesItsCause(io::Error::other("disk on fire")));
-        let error = error.context("cannot start");
+        let cause = anyhow::Error::new(NamesItsCause(io::Error::other("disk on fire")));
+        let error = cause.context("cannot start");
         let line = "cannot start: cannot read the file: disk on fire";
         assert_eq!(on_one_line(&error), line);
     }

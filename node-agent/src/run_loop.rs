@@ -102,11 +102,11 @@ fn run(
 /// wait for the end of a pause, only the state is polled: notifications would
 /// end the wait at once.
 fn wait(reconcilers: &Reconcilers, state: &State, time: Duration, changes: bool) {
-    let mut fds = vec![state.as_fd()];
+    let mut watched = vec![state.as_fd()];
     if !changes {
-        fds.extend(reconcilers.fds());
+        watched.extend(reconcilers.fds());
     }
-    let mut fds: Vec<PollFd<'_>> = fds
+    let mut fds: Vec<PollFd<'_>> = watched
         .into_iter()
         .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
         .collect();

@@ -89,8 +89,8 @@ impl State {
         let policy = config
             .policy
             .then(|| Mutex::new(PolicyIndex::new(node_name)));
-        let services = config.services.clone();
-        let services = services.map(|options| Mutex::new(ServiceIndex::new(options)));
+        let options = config.services.clone();
+        let services = options.map(|options| Mutex::new(ServiceIndex::new(options)));
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self {
             stores: Mutex::new(Stores {

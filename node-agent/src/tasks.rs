@@ -55,8 +55,8 @@ mod tests {
     use super::*;
 
     fn first_end(tasks: impl FnOnce(&mut Tasks)) -> String {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.build().unwrap();
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.build().unwrap();
         runtime.block_on(async {
             let mut all = Tasks::default();
             all.spawn("the task that goes on", std::future::pending());

@@ -52,12 +52,11 @@ impl<H: Answers> Api<H> {
         let address = listener.local_addr().unwrap();
         let held = Arc::new(Mutex::new(held));
         let (ask, asked) = watch::channel(Vec::new());
-        let shared = Shared {
+        let shared = Arc::new(Shared {
             held: Arc::clone(&held),
             ask,
-        };
-        let app = Router::new().fallback(serve::<H>);
-        let app = app.with_state(Arc::new(shared));
+        });
+        let app = Router::new().fallback(serve::<H>).with_state(shared);
         let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self {
             address,
@@ -97,18 +96,17 @@ async fn serve<H: Answers>(
     headers: HeaderMap,
     body: Bytes,
 ) -> (StatusCode, String) {
-    let kind = headers.get(header::CONTENT_TYPE);
-    let kind = kind.map_or("", |kind| kind.to_str().unwrap());
+    let content_type = headers.get(header::CONTENT_TYPE);
+    let kind = content_type.map_or("", |kind| kind.to_str().unwrap());
     let answer = (shared.held.lock().unwrap()).answer(&method, uri.path(), kind, &body);
-    let answer = answer.unwrap_or_else(|code| {
+    let (code, content) = answer.unwrap_or_else(|code| {
         let status = json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"});
         (code, status)
     });
     // Last, so that a test that waits for it finds all of it done.
     let asked = format!("{method} {}", uri.path());
     shared.ask.send_modify(|all| all.push(asked));
-    let code = StatusCode::from_u16(answer.0).unwrap();
-    (code, answer.1.to_string())
+    (StatusCode::from_u16(code).unwrap(), content.to_string())
 }
 
 /// A client of the server at `address`, whose kubeconfig is in `folder`.

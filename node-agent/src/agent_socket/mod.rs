@@ -168,9 +168,10 @@ async fn serve(mut stream: UnixStream, state: &Arc<State>, questions: &Questions
 
 /// An answer as a line; empty if not even an error can be written.
 fn line(answer: &impl Message) -> Vec<u8> {
-    let line = answer.to_line();
-    let line = line.or_else(|error| failed(format!("the answer is {error}")).to_line());
-    line.unwrap_or_default()
+    answer
+        .to_line()
+        .or_else(|error| failed(format!("the answer is {error}")).to_line())
+        .unwrap_or_default()
 }
 
 /// Reads a request; none if the client has closed the connection before its end.
@@ -303,8 +304,8 @@ fn explain_policy(state: &State, why: &Why) -> Result<Explained, String> {
 /// Where new connections to a destination go; or why that cannot be said.
 fn explain_services(state: &State, asked: &Where) -> Result<Vec<Step>, String> {
     let nodes: Vec<Node> = state.read().nodes.nodes().cloned().collect();
-    let steps = services::answer(state, &nodes, asked);
-    let steps = steps.map_err(|error| error.to_string())?;
+    let answer = services::answer(state, &nodes, asked);
+    let steps = answer.map_err(|error| error.to_string())?;
     Ok(steps.ok_or(SERVICES_OFF)?)
 }
 

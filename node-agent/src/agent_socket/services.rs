@@ -83,8 +83,8 @@ fn explain_and_read(
 /// What is to be known besides about an answer from the index.
 fn notes(index: &ServiceIndex) -> Vec<Step> {
     let changed = index.has_changed().then(|| Step::note(JUST_CHANGED));
-    let unreadable = index.unreadable();
-    let unreadable = unreadable.map(|(_, problem)| Step::note(problem.message));
+    let sources = index.unreadable();
+    let unreadable = sources.map(|(_, problem)| Step::note(problem.message));
     changed.into_iter().chain(unreadable).collect()
 }
 

@@ -129,8 +129,8 @@ async fn at_the_end_of_the_wait_the_reason_is_told() {
 #[tokio::test]
 async fn a_kernel_thread_that_hangs_holds_nobody_longer_than_asked() {
     let agent = Agent::start();
-    let answer = agent.ask(judge(Duration::from_millis(1)));
-    let answer = answer.await.unwrap().unwrap();
+    let asked = agent.ask(judge(Duration::from_millis(1)));
+    let answer = asked.await.unwrap().unwrap();
     assert!(
         matches!(answer, plugin::Answer::Pending { .. }),
         "{answer:?}"
@@ -201,8 +201,8 @@ async fn questions_are_bounded_and_no_pod_waits_for_them() {
         });
     }
     for _ in MAX_QUESTIONS..connections {
-        let answer = timeout(LONG, asked.join_next()).await.unwrap();
-        let answer = answer.unwrap().unwrap();
+        let next = timeout(LONG, asked.join_next()).await.unwrap();
+        let answer = next.unwrap().unwrap();
         assert!(answer.contains(too_many), "{answer}");
     }
     let answer = agent.ask(judge(LONG));

@@ -64,8 +64,7 @@ choices! {
 
 /// A parser that takes `on` and `off`, with what each means in the help.
 pub(super) fn switch(on: &'static str, off: &'static str) -> impl TypedValueParser<Value = bool> {
-    let words = [("on", on), ("off", off)];
-    let words = words.map(|(word, help)| PossibleValue::new(word).help(help));
+    let words = [("on", on), ("off", off)].map(|(word, help)| PossibleValue::new(word).help(help));
     PossibleValuesParser::new(words).map(|typed| typed == "on")
 }
 

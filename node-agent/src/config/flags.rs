@@ -327,7 +327,7 @@ impl Flags {
                 Some(typed)
             })
             .collect();
-        let command = command.mut_args(|flag| {
+        let without_env = command.mut_args(|flag| {
             let flag = flag.env(None::<&'static str>);
             // In the environment a switch has a value too.
             if matches!(flag.get_action(), ArgAction::SetTrue) {
@@ -335,6 +335,6 @@ impl Flags {
             }
             flag
         });
-        Self::from_arg_matches(&command.try_get_matches_from(typed)?)
+        Self::from_arg_matches(&without_env.try_get_matches_from(typed)?)
     }
 }

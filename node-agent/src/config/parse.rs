@@ -158,8 +158,8 @@ fn muting<'a>(directives: &[&'a str]) -> Option<&'a str> {
 /// A log filter, checked and kept as text. White space around directives, by which
 /// `tracing-subscriber` 0.3.23 takes the wrong part of a directive or panics, is left out.
 pub(super) fn log_level(text: &str) -> Result<String, String> {
-    let directives = text.split(',').map(str::trim);
-    let directives: Vec<&str> = directives.filter(|one| !one.is_empty()).collect();
+    let parts = text.split(',').map(str::trim);
+    let directives: Vec<&str> = parts.filter(|one| !one.is_empty()).collect();
     let filter = directives.join(",");
     let why = match (log_filter(&filter), muting(&directives)) {
         (Err(error), _) => error.to_string(),

@@ -122,21 +122,20 @@ impl Flags {
             ("services-health-addr", self.services_health_addr),
             ("services-metrics-addr", self.services_metrics_addr),
         ];
-        let of_services = of_services.into_iter();
-        let of_services = of_services.filter(|_| self.services);
+        let served = of_services.into_iter().filter(|_| self.services);
         let always = [
             ("health-addr", self.health_addr),
             ("metrics-addr", self.metrics_addr),
         ];
-        always.into_iter().chain(of_services).collect()
+        always.into_iter().chain(served).collect()
     }
 }
 
 /// The networks that these parts name.
 fn networks(parts: &[ServedAt]) -> impl Iterator<Item = IpNetwork> {
-    let all = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
+    let unspecified = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
     // A prefix of no bits is valid for every address.
-    let all = all.map(|ip| IpNetwork::new(ip, 0).ok());
+    let all = unspecified.map(|ip| IpNetwork::new(ip, 0).ok());
     parts.iter().flat_map(move |part| {
         let networks = match part {
             ServedAt::Primary => [None, None],

@@ -23,8 +23,8 @@ pub fn unknown<'a>(
     names: impl IntoIterator<Item = &'a str>,
     known: &BTreeSet<String>,
 ) -> Vec<String> {
-    let names = names.into_iter();
-    let unknown = names.filter(|name| name.starts_with(PREFIX) && !known.contains(*name));
+    let is_unknown = |name: &&str| name.starts_with(PREFIX) && !known.contains(*name);
+    let unknown = names.into_iter().filter(is_unknown);
     let texts = unknown.filter_map(|name| {
         let distance = |known: &&String| strsim::osa_distance(name, known);
         let near = known.iter().min_by_key(distance);

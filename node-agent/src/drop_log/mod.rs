@@ -65,9 +65,9 @@ impl DropLog {
         )]
         // SAFETY: a LogGroup always names the same descriptor, that of the socket that it
         // owns and closes when it is dropped.
-        let group = unsafe { AsyncFd::register(group) };
+        let registered = unsafe { AsyncFd::register(group) };
         let mut group =
-            group.map_err(|error| not_listening(ProblemKind::PolicyLogUnavailable, &error))?;
+            registered.map_err(|error| not_listening(ProblemKind::PolicyLogUnavailable, &error))?;
         board.report(Reporter::DropLog, Vec::new(), Instant::now());
         loop {
             let Ok(mut ready) = group.readable_mut().await else {
@@ -90,7 +90,7 @@ impl DropLog {
         }
         let drops: Vec<Drop> = drained.packets.iter().filter_map(Drop::read).collect();
         let asked = drops.clone();
-        let explained = self.state.with_index(move |index: &mut PolicyIndex| {
+        let explaining = self.state.with_index(move |index: &mut PolicyIndex| {
             let explain = |drop: &Drop| {
                 let flow = drop.flow;
                 let ends = (flow.source, flow.destination);
@@ -100,8 +100,8 @@ impl DropLog {
             asked.iter().map(explain).collect::<Vec<_>>()
         });
         // With `--policy off` nobody knows pods.
-        let explained = explained.await;
-        let explained = explained.unwrap_or_else(|| drops.iter().map(Drop::unnamed).collect());
+        let unnamed = || drops.iter().map(Drop::unnamed).collect();
+        let explained = explaining.await.unwrap_or_else(unnamed);
         for (drop, why) in drops.iter().zip(explained) {
             self.log_one(drop, why);
         }
@@ -145,13 +145,13 @@ struct Drop {
 impl Drop {
     /// None if it is none of ours: any rule may log to the group.
     fn read(logged: &Logged) -> Option<Self> {
-        let what = logged.prefix.trim_end().strip_suffix(':')?;
-        let what = what.strip_prefix("tweed ")?;
-        let (what, is_reply) = match what.strip_suffix(" reply") {
-            Some(what) => (what, true),
+        let prefix = logged.prefix.trim_end().strip_suffix(':')?;
+        let what = prefix.strip_prefix("tweed ")?;
+        let (word, is_reply) = match what.strip_suffix(" reply") {
+            Some(word) => (word, true),
             None => (what, false),
         };
-        let reason = DropReason::from_word(what)?;
+        let reason = DropReason::from_word(word)?;
         let headers = Headers::parse(&logged.packet)?;
         let flow = if is_reply {
             headers.reversed()

@@ -28,8 +28,8 @@ fn a_dropped_packet_is_read_with_its_reason_and_as_its_flow() {
     );
     for reason in DropReason::ALL {
         for (suffix, flow) in [("", there), (" reply", back)] {
-            let read = Drop::read(&logged(&format!("tweed {reason}{suffix}: "), packet()));
-            let read = read.unwrap();
+            let entry = logged(&format!("tweed {reason}{suffix}: "), packet());
+            let read = Drop::read(&entry).unwrap();
             assert_eq!((read.reason, &*read.flow.to_string()), (*reason, flow));
         }
     }

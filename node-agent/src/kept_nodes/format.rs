@@ -121,12 +121,12 @@ pub fn write(
 /// # Errors
 /// Why they are not used.
 pub fn parse(text: &[u8], expected: &Header) -> Result<Vec<Node>, Unusable> {
-    let text = text.strip_suffix(b"\n").ok_or(Unusable::Incomplete)?;
+    let complete = text.strip_suffix(b"\n").ok_or(Unusable::Incomplete)?;
     let damaged = |line, error: serde_json::Error| Unusable::Damaged {
         line: line + 1,
         why: error.to_string(),
     };
-    let mut lines = text.split(|byte| *byte == b'\n').enumerate();
+    let mut lines = complete.split(|byte| *byte == b'\n').enumerate();
     let (_, header) = lines.next().ok_or(Unusable::Incomplete)?;
     let header = serde_json::from_slice(header).map_err(|error| damaged(0, error))?;
     check(header, expected)?;

@@ -115,8 +115,9 @@ fn the_nodes_that_a_version_without_labels_has_kept_are_used() {
     let mut run = fixture.start();
     fixture.list(&mut run, &["me", "a"]);
     let with = fixture.text();
-    let without = with.replace(r#","labels":{"zone":"me"}"#, "");
-    let without = without.replace(r#","labels":{"zone":"a"}"#, "");
+    let without = with
+        .replace(r#","labels":{"zone":"me"}"#, "")
+        .replace(r#","labels":{"zone":"a"}"#, "");
     assert!(with.contains("labels") && !without.contains("labels"));
     fs::write(fixture.path(), without).unwrap();
     assert_eq!(fixture.next(), ["a", "me"]);
@@ -130,8 +131,8 @@ fn the_nodes_that_a_version_without_labels_has_kept_are_used() {
 fn one_node_of_many_that_changes_writes_itself_and_a_heartbeat_nothing() {
     let fixture = Fixture::new();
     let mut run = fixture.start();
-    let names: Vec<String> = (0..500).map(|n| format!("n{n}")).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).chain(["me"]).collect();
+    let numbered: Vec<String> = (0..500).map(|n| format!("n{n}")).collect();
+    let names: Vec<&str> = numbered.iter().map(String::as_str).chain(["me"]).collect();
     fixture.list(&mut run, &names);
     let whole = fixture.text();
     fixture.apply(&mut run, Event::Apply(node("n7")));

@@ -98,9 +98,9 @@ impl Link {
         drop(prober);
         if let Some((counts, problems)) = news {
             report.at = Some(now);
-            let counts = counts.into_iter();
-            let counts = counts.map(|(state, count)| (state.word(), count));
-            self.metrics.set_peers(counts);
+            let by_state = counts.into_iter();
+            let by_word = by_state.map(|(state, count)| (state.word(), count));
+            self.metrics.set_peers(by_word);
             if problems != report.problems {
                 board.report(Reporter::Probes, problems.clone(), now);
                 report.problems = problems;

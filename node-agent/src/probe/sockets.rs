@@ -216,8 +216,7 @@ impl Socket {
             let v4 = from.as_sockaddr_in().map(|from| from.ip().into());
             v4.or_else(|| from.as_sockaddr_in6().map(|from| from.ip().into()))
         });
-        let from = from.ok_or(io::ErrorKind::InvalidData)?;
-        Ok((message.bytes, from, to))
+        Ok((message.bytes, from.ok_or(io::ErrorKind::InvalidData)?, to))
     }
 }
 

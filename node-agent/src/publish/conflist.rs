@@ -42,14 +42,13 @@ impl Conflist<'_> {
         let at_most = versions.iter().rfind(|v| **v <= NEWEST_FOR_OLD_RUNTIMES);
         let base = at_most.copied().unwrap_or(NEWEST_FOR_OLD_RUNTIMES);
         let listed = versions.iter().filter(|version| **version >= base);
-        let chained = chained.into_iter().map(Plugin::chained);
         let appended = self.appended.iter().copied().map(Plugin::Appended);
         File {
             cni_version: base.as_str(),
             cni_versions: listed.map(|version| version.as_str()).collect(),
             name: NETWORK_NAME,
             plugins: std::iter::once(self.tweed())
-                .chain(chained)
+                .chain(chained.into_iter().map(Plugin::chained))
                 .chain(appended)
                 .collect(),
         }

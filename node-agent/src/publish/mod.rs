@@ -166,8 +166,8 @@ impl Publisher {
                 problems::missing(&self.config.cni_bin_dir.join(name), self.had_plugin)
             }
         });
-        let of_plugins = of_plugins.chain(self.plugins.warnings().cloned());
         let mut problems: Vec<Problem> = of_plugins.collect();
+        problems.extend(self.plugins.warnings().cloned());
         problems.extend(cni_configs::problems(&self.config.cni_conf_dir, CONFLIST));
         let notes = problems::of_loopback(&self.config.cni_bin_dir);
         board.set_notes(Reporter::Publish, notes.into_iter().collect());
@@ -190,8 +190,8 @@ impl Publisher {
         } else {
             self.write_state(board)
         };
-        let state_problem = written.err();
-        let state_problem = state_problem.map(|error| problems::unwritable("--run-dir", &error));
+        let failure = written.err();
+        let state_problem = failure.map(|error| problems::unwritable("--run-dir", &error));
         if state_problem != self.state_problem {
             report(&state_problem);
             self.state_problem = state_problem;
@@ -231,7 +231,7 @@ impl Publisher {
         plugins: &[(&'static str, Plugin)],
     ) -> Result<Update, ReplaceError> {
         let earlier = self.earlier_conflist();
-        let (appended, gone): (Vec<_>, Vec<_>) = { earlier.appended() }
+        let (present, gone): (Vec<_>, Vec<_>) = { earlier.appended() }
             // Whether it runs is between the runtime and those who have appended it.
             .partition(|(name, _)| {
                 self.config
@@ -240,7 +240,7 @@ impl Publisher {
                     .symlink_metadata()
                     .is_ok()
             });
-        let appended: Vec<&Value> = appended.into_iter().map(|(_, plugin)| plugin).collect();
+        let appended: Vec<&Value> = present.into_iter().map(|(_, plugin)| plugin).collect();
         let conflist = Conflist {
             network,
             policy_wait: self.policy_wait,
@@ -328,8 +328,8 @@ impl Publisher {
 
     /// Whether the node's network has come up in this boot.
     pub fn was_ready(&self) -> bool {
-        let ready = regular_file::read(&self.ready_path(), limits::STATE).ok();
-        let ready: Option<Ready> = ready.and_then(|text| serde_json::from_slice(&text).ok());
+        let found = regular_file::read(&self.ready_path(), limits::STATE).ok();
+        let ready: Option<Ready> = found.and_then(|text| serde_json::from_slice(&text).ok());
         ready.is_some_and(|ready| ready.boot_id == self.boot_id)
     }
 
@@ -347,8 +347,8 @@ impl Publisher {
 
     /// What `agent.json` of an earlier run in this boot says.
     fn read_last(&self) -> LastState {
-        let text = regular_file::read(&self.state_path(), limits::STATE).ok();
-        let text = text.filter(|_| self.was_ready()).unwrap_or_default();
+        let found = regular_file::read(&self.state_path(), limits::STATE).ok();
+        let text = found.filter(|_| self.was_ready()).unwrap_or_default();
         // Whatever else stands there says nothing of an earlier run.
         let mut last: LastState = serde_json::from_slice(&text).unwrap_or_default();
         let limits = mtu::KERNEL_MIN..=mtu::KERNEL_MAX;

@@ -45,25 +45,25 @@ impl Node {
             ("--cni-bin-dir", folder(bin_dir)),
             ("--run-dir", folder("run")),
         ];
-        let folders = folders
+        let words = folders
             .into_iter()
             .flat_map(|(flag, dir)| [flag.to_owned(), dir]);
-        let flags = Flags::try_parse_from(line.into_iter().chain(folders)).unwrap();
+        let flags = Flags::try_parse_from(line.into_iter().chain(words)).unwrap();
         let config = flags.resolve(|| Ok("unused".to_owned())).unwrap();
         Publisher::new(&config.into(), boot_id.to_owned())
     }
 
     fn publish(&self, publisher: &mut Publisher, network: Option<&NodeNetwork>) {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().build().unwrap();
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build().unwrap();
         let publish = publisher.publish(network, true, &self.board, &self.metrics);
         runtime.block_on(publish);
     }
 
     /// Before the first list of Nodes.
     fn publish_without_nodes(&self, publisher: &mut Publisher) {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().build().unwrap();
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build().unwrap();
         runtime.block_on(publisher.publish(None, false, &self.board, &self.metrics));
     }
 

@@ -54,8 +54,7 @@ impl Condition {
     /// The condition that follows from `status`. `None` while the agent does not
     /// know it: after its start, and until the Nodes are listed.
     pub(super) fn of(status: &Status) -> Option<Self> {
-        let outages = status.problems.iter().filter(|p| is_outage(p));
-        let outages: Vec<&Problem> = outages.collect();
+        let outages: Vec<&Problem> = status.problems.iter().filter(|p| is_outage(p)).collect();
         match outages.first() {
             Some(worst) => Some(Self {
                 unavailable: true,
@@ -75,13 +74,12 @@ impl Condition {
     /// if it has this one.
     pub(super) fn to_write(&self, found: &Value, now: &str) -> Option<Value> {
         let status = if self.unavailable { "True" } else { "False" };
-        let mut found = found.as_array().into_iter().flatten();
-        let found = found.find(|found| found["type"] == TYPE);
-        let turned = found.is_none_or(|found| found["status"] != status);
-        let is_same = |found: &Value| {
-            found["reason"] == self.reason && found["message"] == self.message.as_str()
-        };
-        if found.is_some_and(is_same) && !turned {
+        let mut conditions = found.as_array().into_iter().flatten();
+        let own = conditions.find(|one| one["type"] == TYPE);
+        let turned = own.is_none_or(|own| own["status"] != status);
+        let is_same =
+            |own: &Value| own["reason"] == self.reason && own["message"] == self.message.as_str();
+        if own.is_some_and(is_same) && !turned {
             return None;
         }
         let mut condition = json!({

@@ -85,9 +85,8 @@ impl Recorder {
         let failure = match &write {
             Write::Condition(condition) => match self.writer.write_condition(condition).await {
                 Ok(came_up) => {
-                    let condition = condition.clone();
                     let now = Instant::now();
-                    return self.plan.condition_written(condition, came_up, now);
+                    return self.plan.condition_written(condition.clone(), came_up, now);
                 }
                 Err(failure) => failure,
             },

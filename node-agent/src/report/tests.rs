@@ -362,8 +362,8 @@ async fn a_policy_that_cannot_be_carried_out_has_one_event_whatever_nodes_write_
 /// A namespace with a quota, or with a webhook that cannot be reached.
 #[tokio::test]
 async fn a_policy_whose_event_is_refused_delays_no_other() {
-    let both = ["NetworkPolicy full/a", "NetworkPolicy shop/db"];
-    let both = both.map(|policy| Problem::new(ProblemKind::PolicyUnsupported, policy, "so"));
+    let both = ["NetworkPolicy full/a", "NetworkPolicy shop/db"]
+        .map(|policy| Problem::new(ProblemKind::PolicyUnsupported, policy, "so"));
     for (code, is_refusal) in [(403, true), (500, false)] {
         let api = Api::start(node(&[up()])).await;
         api.held().refuse_events_in = Some(("full".to_owned(), code));

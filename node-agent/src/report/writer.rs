@@ -208,9 +208,9 @@ fn event_name(node: &str, uid: &str, reason: &str) -> String {
         hash.update([0]);
     }
     let digest = hex(&hash.finalize()[..8]);
-    let node: String = node.chars().take(MAX_NODE).collect();
-    let node = node.trim_end_matches(['.', '-']);
-    format!("{node}.{digest}")
+    let start: String = node.chars().take(MAX_NODE).collect();
+    let prefix = start.trim_end_matches(['.', '-']);
+    format!("{prefix}.{digest}")
 }
 
 #[cfg(test)]

@@ -87,10 +87,10 @@ mod tests {
     fn objects_are_counted_by_name_and_those_without_one_by_kind() {
         let details = Details::default();
         let names = |names: &[(&str, u64)]| {
-            let names = names
+            let owned = names
                 .iter()
                 .map(|(name, count)| ((*name).to_owned(), *count));
-            names.collect::<BTreeMap<_, _>>()
+            owned.collect::<BTreeMap<_, _>>()
         };
         details.put_back(
             "route",
@@ -106,8 +106,8 @@ mod tests {
             ("route 10.0.2.0/24", 2),
             ("fdb a", 1),
             ("route 10.0.1.0/24", 1),
-        ];
-        let expected = expected.map(|(object, count)| (object.to_owned(), count));
+        ]
+        .map(|(object, count)| (object.to_owned(), count));
         assert_eq!(drift(&details), expected);
     }
 

@@ -25,17 +25,17 @@ pub(super) fn text(registries: &[Registry]) -> Result<String, fmt::Error> {
 /// series are the same.
 fn prometheus(openmetrics: &str) -> Result<String, fmt::Error> {
     let mut text = String::with_capacity(openmetrics.len());
-    let mut help = "";
+    let mut name_and_help = "";
     for line in openmetrics.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            help = rest;
+            name_and_help = rest;
         } else if let Some((name, kind)) = type_line(line) {
             let (suffix, kind) = match kind {
                 "counter" => ("_total", kind),
                 "info" => ("_info", "gauge"),
                 _ => ("", kind),
             };
-            let help = help.strip_prefix(name).unwrap_or_default();
+            let help = name_and_help.strip_prefix(name).unwrap_or_default();
             writeln!(text, "# HELP {name}{suffix}{help}")?;
             writeln!(text, "# TYPE {name}{suffix} {kind}")?;
         } else if !line.starts_with('#') {

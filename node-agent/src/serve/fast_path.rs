@@ -51,12 +51,12 @@ impl Collector for FastPathCounters {
         let help = "Bytes that skipped the host's stack, by way";
         family("fast_path_bytes", help, "way", bytes.collect())?;
         let kernel = counters.kernel.iter();
-        let passed = kernel.clone().filter(|(why, _)| !why.is_refusal());
-        let passed = passed.map(|(why, count)| (why.word(), *count));
+        let reasons = kernel.clone().filter(|(why, _)| !why.is_refusal());
+        let passed = reasons.map(|(why, count)| (why.word(), *count));
         let help = "Packets to pods and Services that took the kernel's path, by reason";
         family("fast_path_kernel_path", help, "why", passed.collect())?;
-        let refused = kernel.filter(|(why, _)| why.is_refusal());
-        let refused = refused.map(|(why, count)| (why.word(), *count));
+        let refusals = kernel.filter(|(why, _)| why.is_refusal());
+        let refused = refusals.map(|(why, count)| (why.word(), *count));
         let admissions = refused.chain(Some(("admitted", counters.admitted)));
         let help = "Packets after the kernel's path, by whether their flow may skip it from now on";
         family("fast_path_admissions", help, "result", admissions.collect())

@@ -157,8 +157,8 @@ mod tests {
         let text = exposition::text(&[registry(UNIX_EPOCH)]).unwrap();
         let value = |name: &str| -> f64 {
             let mut lines = text.lines();
-            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            let value = value.unwrap_or_else(|| panic!("no {name} in {text}"));
+            let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            let value = found.unwrap_or_else(|| panic!("no {name} in {text}"));
             value.parse().unwrap()
         };
         assert!(value("process_cpu_seconds_total") >= 0.0);

@@ -90,8 +90,8 @@ async fn guard(State(reviewer): State<Arc<Reviewer>>, request: Request, next: Ne
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    let token = token.trim();
+    let (scheme, rest) = value.split_once(' ')?;
+    let token = rest.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
@@ -139,8 +139,8 @@ impl Reviewer {
                 if let Ok(Err(failure)) = failed {
                     self.report(Some(failure));
                 }
-                let known = known.filter(|_| !is_refusal);
-                known.map(|_| Verdict::Allowed).ok_or(NotReviewed)
+                let is_allowed = known.is_some() && !is_refusal;
+                is_allowed.then_some(Verdict::Allowed).ok_or(NotReviewed)
             }
         }
     }

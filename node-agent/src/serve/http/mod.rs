@@ -100,8 +100,8 @@ fn apps(sources: Arc<Sources>) -> (Router, Router) {
     let health = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz));
-    let metrics = health.clone().route("/metrics", get(metrics));
-    let metrics = metrics.with_state(Arc::clone(&sources));
+    let with_metrics = health.clone().route("/metrics", get(metrics));
+    let metrics = with_metrics.with_state(Arc::clone(&sources));
     (metrics, health.with_state(sources))
 }
 

@@ -177,8 +177,8 @@ impl Servers {
     /// Starts and ends servers, so that these ports have one each. Those that have one
     /// keep it.
     async fn set(&mut self, ports: &BTreeSet<u16>, sources: &Sources) {
-        let gone = self.running.extract_if(.., |port, _| !ports.contains(port));
-        let gone: Vec<_> = gone.collect();
+        let is_gone = |port: &u16, _: &mut AbortHandle| !ports.contains(port);
+        let gone: Vec<_> = self.running.extract_if(.., is_gone).collect();
         for (port, server) in &gone {
             server.abort();
             self.failures.set(*port, None);
@@ -223,15 +223,13 @@ const MAX_NAMED: usize = 3;
 
 /// The problem of the health checks that are not listened for, if there are any.
 fn left_out(checks: &HealthChecks, listened: &BTreeSet<u16>, shares: &Shares) -> Option<Problem> {
-    let checks = checks.checks.iter();
-    let rest: Vec<_> = checks
-        .filter(|(port, _)| !listened.contains(port))
-        .collect();
-    let named = rest.iter().take(MAX_NAMED).map(|(port, check)| {
+    let all = checks.checks.iter();
+    let rest: Vec<_> = all.filter(|(port, _)| !listened.contains(port)).collect();
+    let names = rest.iter().take(MAX_NAMED).map(|(port, check)| {
         let ServiceName { namespace, name } = &check.service;
         format!("{namespace}/{name} ({port})")
     });
-    let named = named.collect::<Vec<_>>().join(", ");
+    let named = names.collect::<Vec<_>>().join(", ");
     let more = match rest.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
@@ -267,12 +265,12 @@ impl Failures {
 
     fn set(&self, port: u16, failure: Option<io::Error>) {
         let mut known = self.known();
-        let failure = failure.map(|error| error.to_string());
-        if known.by_port.get(&port) == failure.as_ref() {
+        let reason = failure.map(|error| error.to_string());
+        if known.by_port.get(&port) == reason.as_ref() {
             return;
         }
-        match failure {
-            Some(error) => known.by_port.insert(port, error),
+        match reason {
+            Some(reason) => known.by_port.insert(port, reason),
             None => known.by_port.remove(&port),
         };
         self.report(&known);
@@ -299,12 +297,12 @@ impl Failures {
         };
         // Before a hand-over kube-proxy has all of them. A report of each at every change
         // would cost the square of their number.
-        let shown = by_port.iter().take(MAX_SHOWN);
+        let first = by_port.iter().take(MAX_SHOWN);
         let shown =
-            shown.map(|(port, error)| problem(port.to_string(), format!("{port}: {error}")));
-        let more = by_port.len().saturating_sub(MAX_SHOWN);
+            first.map(|(port, error)| problem(port.to_string(), format!("{port}: {error}")));
+        let rest = by_port.len().saturating_sub(MAX_SHOWN);
         let more =
-            (more > 0).then(|| problem("others".to_owned(), format!("of {more} more Services")));
+            (rest > 0).then(|| problem("others".to_owned(), format!("of {rest} more Services")));
         let problems = shown.chain(more).chain(left_out.clone()).collect();
         self.board
             .report(Reporter::ServiceHealthPorts, problems, Instant::now());

@@ -275,20 +275,20 @@ impl ServiceSync {
     /// written or compared, and not a change alone.
     pub fn written(&self, took: Duration, full: bool, without_local: WithoutLocal) {
         let metrics = &self.metrics;
-        let took = took.as_secs_f64();
-        metrics.sync_proxy_rules_duration_seconds.observe(took);
+        let seconds = took.as_secs_f64();
+        metrics.sync_proxy_rules_duration_seconds.observe(seconds);
         let of_kind = if full {
             &metrics.sync_full_proxy_rules_duration_seconds
         } else {
             &metrics.sync_partial_proxy_rules_duration_seconds
         };
-        of_kind.observe(took);
+        of_kind.observe(seconds);
         for (traffic_policy, count) in [
             ("internal", without_local.internal),
             ("external", without_local.external),
         ] {
-            let gauge = &metrics.sync_proxy_rules_no_local_endpoints_total;
-            let gauge = gauge.get_or_create(&[("traffic_policy", traffic_policy)]);
+            let gauges = &metrics.sync_proxy_rules_no_local_endpoints_total;
+            let gauge = gauges.get_or_create(&[("traffic_policy", traffic_policy)]);
             gauge.set(i64::from(count));
         }
         let mut inner = self.inner();

@@ -80,8 +80,8 @@ impl ProblemLog {
         }
         // What is wrong still, or now, comes last. That the start is over says `ready`, or what
         // is wrong.
-        let over = self.logged.extract_if(.., |_, logged| !logged.exists);
-        let over = over.filter(|((kind, _), _)| *kind != ProblemKind::Starting);
+        let gone = self.logged.extract_if(.., |_, logged| !logged.exists);
+        let over = gone.filter(|((kind, _), _)| *kind != ProblemKind::Starting);
         let resolved = over.map(|(_, logged)| Line::Resolved(logged.problem));
         resolved.chain(lines).collect()
     }
@@ -172,8 +172,8 @@ mod tests {
         }
         let kept = Buffer::default();
         let writer = kept.clone();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).without_time();
-        let subscriber = subscriber.with_writer(move || writer.clone()).finish();
+        let plain = tracing_subscriber::fmt().with_ansi(false).without_time();
+        let subscriber = plain.with_writer(move || writer.clone()).finish();
         tracing::subscriber::with_default(subscriber, write);
         let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
         let words = text

@@ -315,8 +315,8 @@ fn many_ports_that_are_taken_are_few_problems_and_the_same_failure_is_no_news() 
     let shown = || {
         let problems = board.status(Instant::now()).problems;
         let of_ports = |one: &Problem| one.kind == ProblemKind::ServiceHealthPort;
-        let problems = problems.into_iter().filter(of_ports);
-        let objects = problems.map(|one| (one.object, one.message));
+        let failed = problems.into_iter().filter(of_ports);
+        let objects = failed.map(|one| (one.object, one.message));
         objects.collect::<BTreeMap<String, String>>()
     };
     for port in 1..=25 {
@@ -389,8 +389,8 @@ fn a_port_without_a_listener_is_named_and_listened_on_once_there_is_room() {
         assert_ne!(ask(connect((NODE, first)).await).await, "");
         TcpStream::connect((NODE, second)).await.unwrap_err();
         let problems = fixture.board.status(Instant::now()).problems;
-        let said = problems.iter().map(|one| one.message.clone());
-        let said = said.collect::<Vec<_>>().join("\n");
+        let messages = problems.iter().map(|one| one.message.as_str());
+        let said = messages.collect::<Vec<_>>().join("\n");
         let expected = format!(
             "of 2 Services, as the agent may have only 4096 files open: shop/web ({second}), shop/web ({third})"
         );

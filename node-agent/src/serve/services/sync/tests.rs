@@ -35,8 +35,8 @@ impl Agent {
     /// The value of a series.
     fn value(&self, series: &str) -> f64 {
         let text = exposition::text(&[self.sync.registry()]).unwrap();
-        let value = text.lines().find_map(|line| line.strip_prefix(series));
-        let value = value.unwrap_or_else(|| panic!("no {series} in:\n{text}"));
+        let found = text.lines().find_map(|line| line.strip_prefix(series));
+        let value = found.unwrap_or_else(|| panic!("no {series} in:\n{text}"));
         value.trim().parse().unwrap()
     }
 }
@@ -172,11 +172,9 @@ fn only_what_took_place_in_this_run_is_measured_and_once() {
 fn what_waits_for_its_turn_is_measured_when_it_had_it_and_others_when_they_are_written() {
     let agent = Agent::start();
     for service in ["huge", "small"] {
-        let service = service.to_owned();
-        let triggered = lately(&agent);
         let slice = EndpointSlice {
-            service,
-            triggered,
+            service: service.to_owned(),
+            triggered: lately(&agent),
             ..EndpointSlice::default()
         };
         agent.hear(&Event::Apply(slice), true);
