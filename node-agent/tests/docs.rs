@@ -49,9 +49,9 @@ fn flag_table() -> String {
             write!(table, "\n## {title}\n\n{head}\n").unwrap();
         }
         let defaults = flag.get_default_values().iter();
-        let default = defaults.map(|value| format!("`{}`", value.display()));
+        let quoted = defaults.map(|value| format!("`{}`", value.display()));
         // A switch that is off by default has no default worth a cell.
-        let default = default.filter(|text| text != "`false`").collect::<String>();
+        let default = quoted.filter(|text| text != "`false`").collect::<String>();
         let mut what = flag.get_help().unwrap().to_string();
         let values: Vec<String> = flag
             .get_possible_values()
@@ -156,8 +156,8 @@ fn every_problem_has_its_place_in_troubleshooting() {
         .flat_map(|cell| cell.split(", "))
         .map(|kind| kind.trim_matches('`'))
         .collect();
-    let of_agent = |kind: &&ProblemKind| !OF_CHECK_ONLY.contains(kind);
-    let of_agent = ProblemKind::ALL.iter().filter(of_agent);
+    let is_of_agent = |kind: &&ProblemKind| !OF_CHECK_ONLY.contains(kind);
+    let of_agent = ProblemKind::ALL.iter().filter(is_of_agent);
     let in_code: BTreeSet<&str> = of_agent.map(|kind| kind.word()).collect();
     assert_eq!(in_docs, in_code);
 }
@@ -165,8 +165,8 @@ fn every_problem_has_its_place_in_troubleshooting() {
 #[test]
 fn what_kubernetes_is_told_is_what_the_code_reports() {
     let docs = read("docs/agent.md");
-    let (_, section) = docs.split_once("## Reports to Kubernetes").unwrap();
-    let section = section.split("\n## ").next().unwrap();
+    let (_, from_title) = docs.split_once("## Reports to Kubernetes").unwrap();
+    let section = from_title.split("\n## ").next().unwrap();
     let (_, untold) = section.split_once("Not reported are").unwrap();
     let named: BTreeSet<&str> = untold.split('`').skip(1).step_by(2).collect();
     for kind in ProblemKind::ALL {
@@ -186,15 +186,15 @@ fn what_kubernetes_is_told_is_what_the_code_reports() {
 #[test]
 fn the_table_of_error_codes_is_that_of_the_code() {
     let code = read("cni/src/error.rs");
-    let (_, body) = code.split_once("pub enum Code {").unwrap();
-    let body = body.split('}').next().unwrap();
+    let (_, from_enum) = code.split_once("pub enum Code {").unwrap();
+    let body = from_enum.split('}').next().unwrap();
     let in_code: BTreeSet<u32> = body
         .lines()
         .filter_map(|line| line.split_once(" = ")?.1.strip_suffix(',')?.parse().ok())
         .collect();
     let docs = read("docs/cni-config.md");
-    let (_, table) = docs.split_once("## Error codes").unwrap();
-    let table = table.split("\n## ").next().unwrap();
+    let (_, from_title) = docs.split_once("## Error codes").unwrap();
+    let table = from_title.split("\n## ").next().unwrap();
     let in_docs: BTreeSet<u32> = table
         .lines()
         .filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse().ok())

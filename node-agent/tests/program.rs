@@ -94,8 +94,8 @@ fn a_misspelt_variable_is_a_warning_that_names_the_right_one() {
     ));
     let line = error
         .lines()
-        .find(|line| line.contains("TWEED_CLUSTER_CIDER"));
-    let line = line.unwrap_or_default();
+        .find(|line| line.contains("TWEED_CLUSTER_CIDER"))
+        .unwrap_or_default();
     assert!(
         line.contains("WARN") && line.contains("TWEED_CLUSTER_CIDR"),
         "{error}"

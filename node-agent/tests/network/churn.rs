@@ -39,11 +39,11 @@ fn read_anew() -> Mirror {
 
 /// Several routes with a key are in no order.
 fn comparable(mirror: &Mirror) -> Mirror {
-    let mut mirror = mirror.clone();
-    for routes in mirror.routes.values_mut() {
+    let mut sorted = mirror.clone();
+    for routes in sorted.routes.values_mut() {
         routes.sort_by_key(ToString::to_string);
     }
-    mirror
+    sorted
 }
 
 fn observe(kernel: &mut Kernel) {
@@ -98,8 +98,8 @@ fn the_mirror_is_what_the_kernel_holds_whatever_happens_to_links() {
     let mut kernel = open();
     let mut dice = Dice(7);
     for step in 0..STEPS {
-        let changes: Vec<String> = (0..=dice.roll(3)).map(|_| change(&mut dice)).collect();
-        let changes = changes.join("\n");
+        let lines: Vec<String> = (0..=dice.roll(3)).map(|_| change(&mut dice)).collect();
+        let changes = lines.join("\n");
         batch(&changes);
         if changes.contains(" group ") {
             // The kernel says nothing of another group of a link that is down: each poll
@@ -170,8 +170,8 @@ fn a_link_that_goes_has_nothing_read_of_other_nodes_unless_it_has_an_address() {
         );
         assert_eq!(kernel.version(), version, "{name}");
     }
-    let lines = come_and_go("veth0", "");
-    let mut lines = lines.each_ref().map(String::as_str).to_vec();
+    let texts = come_and_go("veth0", "");
+    let mut lines = texts.each_ref().map(String::as_str).to_vec();
     lines.insert(3, "address add 198.51.100.1/24 dev veth0");
     assert!(costs_all(&mut kernel, &lines));
 }

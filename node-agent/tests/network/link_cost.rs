@@ -35,9 +35,8 @@ const CHANGES: [(&str, &str, &str); 3] = [
 /// The time that the agent's threads have had a processor: all but this one.
 fn agents_time() -> Duration {
     let own = fs::read_link("/proc/thread-self").unwrap();
-    let threads = fs::read_dir("/proc/self/task").unwrap();
-    let others = threads.filter_map(Result::ok);
-    let others = others.filter(|thread| Some(&*thread.file_name()) != own.file_name());
+    let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let others = threads.filter(|thread| Some(&*thread.file_name()) != own.file_name());
     // One that has ended meanwhile has no file.
     let times =
         others.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
@@ -72,8 +71,8 @@ fn links_that_come_and_go() {
                     sleep(SETTLE);
                 }
             });
-            let idle = idle.mul_f64(took.as_secs_f64() / for_time.as_secs_f64());
-            let each = busy.saturating_sub(idle).as_secs_f64() * 1e3 / f64::from(CYCLES);
+            let meanwhile = idle.mul_f64(took.as_secs_f64() / for_time.as_secs_f64());
+            let each = busy.saturating_sub(meanwhile).as_secs_f64() * 1e3 / f64::from(CYCLES);
             println!("{nodes} Nodes: {what}: {each:.1} ms of a processor");
         }
     }

@@ -429,8 +429,8 @@ pub fn eventually_within(limit: Duration, mut look: impl FnMut() -> Result<(), S
 /// All that is tweed's in this namespace, with the eyes of `ip` and `bridge`:
 /// without indices and counters, so that it can be compared.
 pub fn picture() -> String {
-    let links = ip("-d -o link show type vxlan");
-    let links: Vec<String> = links
+    let shown = ip("-d -o link show type vxlan");
+    let links: Vec<String> = shown
         .lines()
         .map(|line| {
             line.split_once(": ")
@@ -448,8 +448,8 @@ pub fn picture() -> String {
     .join("\n")
 }
 
-fn sorted(lines: &str) -> String {
-    let mut lines: Vec<&str> = lines.lines().collect();
+fn sorted(text: &str) -> String {
+    let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
     lines.join("\n")
 }

@@ -74,8 +74,8 @@ fn monitors() -> Vec<RawFd> {
 fn dropped() -> [u64; 2] {
     PROTOCOLS.map(|protocol| {
         let rows = listeners().into_iter();
-        let rows = rows.filter(|row| row.protocol == protocol);
-        rows.map(|row| row.drops).sum()
+        let of_protocol = rows.filter(|row| row.protocol == protocol);
+        of_protocol.map(|row| row.drops).sum()
     })
 }
 

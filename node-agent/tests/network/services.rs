@@ -85,10 +85,10 @@ fn service() -> String {
 
 /// The endpoints of the Service: port 80 of the pods with these numbers.
 fn endpoints(hosts: &[u8]) -> String {
-    let endpoints = hosts.iter().map(|host| {
+    let each = hosts.iter().map(|host| {
         format!("{{addresses: [10.0.1.{host}], nodeName: n1, conditions: {{ready: true}}}}")
     });
-    let endpoints: Vec<String> = endpoints.collect();
+    let endpoints: Vec<String> = each.collect();
     format!(
         "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
          metadata: {{namespace: shop, name: web-1, labels: {{kubernetes.io/service-name: web}}}}\n\
@@ -242,15 +242,14 @@ fn left_by_another_version(scene: &Scene, maps: &[(&str, &[&str])]) {
         run("nft", &format!("delete map inet tweed-services {map}"));
     }
     let known = scene.node.path("run/nft-skeleton-services");
-    let text = std::fs::read_to_string(&known).unwrap();
-    let (version, _) = text.split_once(' ').unwrap();
-    let text = text.replacen(version, "0-other", 1);
-    let lines = text.lines();
+    let own = std::fs::read_to_string(&known).unwrap();
+    let (version, _) = own.split_once(' ').unwrap();
+    let other = own.replacen(version, "0-other", 1);
     let of_others = |line: &str| {
         let word = line.split(' ').next().unwrap();
         word == "chain" || maps.iter().any(|(map, _)| *map == word)
     };
-    let lines = lines.filter(|line| !of_others(line));
+    let lines = other.lines().filter(|line| !of_others(line));
     let text: String = lines.map(|line| format!("{line}\n")).collect();
     std::fs::write(&known, text).unwrap();
 }

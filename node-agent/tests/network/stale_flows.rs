@@ -86,10 +86,10 @@ fn balanced() -> String {
 
 /// The endpoints of the Service: this port of the pods with these numbers.
 fn endpoints(hosts: &[u8], port: u16) -> String {
-    let endpoints = hosts.iter().map(|host| {
+    let each = hosts.iter().map(|host| {
         format!("{{addresses: [10.0.1.{host}], nodeName: n1, conditions: {{ready: true}}}}")
     });
-    let endpoints: Vec<String> = endpoints.collect();
+    let endpoints: Vec<String> = each.collect();
     format!(
         "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
          metadata: {{namespace: shop, name: dns-1, labels: {{kubernetes.io/service-name: dns}}}}\n\

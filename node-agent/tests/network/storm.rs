@@ -48,8 +48,8 @@ fn a_storm_of_damage_is_survived() {
     let whole = picture();
     let mut dice = Dice(116);
     for round in 0..ROUNDS {
-        let blows: Vec<String> = (0..BLOWS).map(|_| blow(&mut dice)).collect();
-        let blows = blows.join("\n");
+        let lines: Vec<String> = (0..BLOWS).map(|_| blow(&mut dice)).collect();
+        let blows = lines.join("\n");
         batch(&blows);
         eventually(|| match std::panic::catch_unwind(picture) {
             Ok(now) if now == whole => Ok(()),

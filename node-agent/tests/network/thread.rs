@@ -71,8 +71,8 @@ impl Thread {
     }
 
     pub fn list<T: Input<Collection>>(&self, of: &Collection, objects: Vec<T>) {
-        let objects = objects.into_iter().map(Event::InitApply);
-        for event in [Event::Init].into_iter().chain(objects) {
+        let listed = objects.into_iter().map(Event::InitApply);
+        for event in [Event::Init].into_iter().chain(listed) {
             self.apply(of, event);
         }
         self.apply(of, Event::<T>::InitDone);

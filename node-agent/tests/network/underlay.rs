@@ -257,8 +257,8 @@ fn believe_old_mac(address: &&str) {
 /// Waits until the other end knows the node's MAC.
 fn learns(address: &str) {
     let link = ip("-o link show dev eth0");
-    let mac = link.split("link/ether ").nth(1).unwrap();
-    let mac = mac.split_whitespace().next();
+    let rest = link.split("link/ether ").nth(1).unwrap();
+    let mac = rest.split_whitespace().next();
     eventually(|| match known_mac(address) {
         known if known.as_deref() == mac => Ok(()),
         known => Err(format!("{address} is {known:?}")),

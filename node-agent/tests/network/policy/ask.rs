@@ -170,8 +170,8 @@ fn many_adds_at_once_are_all_answered() {
     let scene = Scene::new(&[default_deny()]);
     let agent = scene.start(&[]);
     let records: Vec<Held> = MANY.map(|host| reserve(&scene.node, host)).collect();
-    let waiting = MANY.map(|host| ask(&scene.node, &format!("many-{host}"), host, LONG));
-    let waiting: Vec<_> = waiting.collect();
+    let asks = MANY.map(|host| ask(&scene.node, &format!("many-{host}"), host, LONG));
+    let waiting: Vec<_> = asks.collect();
     agent.passes();
     assert!(waiting.iter().all(|asked| !asked.is_finished()));
     let pods =

@@ -35,8 +35,8 @@ impl Gate {
         let (mut real, mut shown) = (PathBuf::from(KERNELS), folder.clone());
         for next in PATH {
             fs::create_dir(&shown).unwrap();
-            let names = fs::read_dir(&real).unwrap();
-            let names = names.map(|entry| entry.unwrap().file_name());
+            let entries = fs::read_dir(&real).unwrap();
+            let names = entries.map(|entry| entry.unwrap().file_name());
             for name in names.chain(["tweed.1".into()]).filter(|name| name != next) {
                 symlink(real.join(&name), shown.join(&name)).unwrap();
             }

@@ -274,9 +274,9 @@ fn content() -> Vec<String> {
         number.is_some_and(|number| number.parse::<u8>().is_ok())
     };
     let text = run("nft", "-s list table inet tweed-policy");
-    let words = text.split(|c: char| c.is_whitespace() || c == ',');
-    let words = words.filter(|word| !word.is_empty() && !is_generation(word));
-    let mut words: Vec<String> = words.map(str::to_owned).collect();
+    let parts = text.split(|c: char| c.is_whitespace() || c == ',');
+    let lasting = parts.filter(|part| !part.is_empty() && !is_generation(part));
+    let mut words: Vec<String> = lasting.map(str::to_owned).collect();
     words.sort_unstable();
     words
 }
@@ -340,9 +340,9 @@ fn only_what_policies_need_is_watched_and_counted() {
     let agent = scene.start(&[]);
     let watched = |agent: &Agent| {
         let text = agent.text();
-        let lines = text.lines().map(str::to_owned);
-        let lines = lines.filter(|line| line.starts_with("tweed_watch_silence_seconds{"));
-        lines
+        let lines = text.lines();
+        let series = lines.filter(|line| line.starts_with("tweed_watch_silence_seconds{"));
+        series
             .filter_map(|line| Some(line.split('"').nth(1)?.to_owned()))
             .collect::<Vec<_>>()
     };

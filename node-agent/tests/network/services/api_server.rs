@@ -211,8 +211,8 @@ fn a_load_balancer_of_loopback_addresses_leaves_the_nodes_own_ports_alone() {
     let balancer = service().replace("NodePort,", "LoadBalancer,") + status;
     for hosts in [&[][..], &[6]] {
         let scene = Scene::new(&[balancer.clone(), endpoints(hosts)]);
-        let servers = ["127.0.0.1:8080", "127.0.0.53:8080"];
-        let servers = servers.map(|at| TcpListener::bind(at).unwrap());
+        let servers =
+            ["127.0.0.1:8080", "127.0.0.53:8080"].map(|at| TcpListener::bind(at).unwrap());
         let agent = scene.node.start(&ON);
         agent.serves();
         let told = agent.complains("service-address-refused");

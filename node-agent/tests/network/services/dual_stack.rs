@@ -60,8 +60,8 @@ impl Scene {
         ip("route add default via 2001:db8::2");
         std::fs::create_dir_all(node.path("run")).unwrap();
         let client = TrafficPod::add_dual(&node, "client", 5);
-        let pods = [("b", 6), ("c", 7)];
-        let pods = pods.map(|(name, host)| (name, TrafficPod::add_dual(&node, name, host)));
+        let pods = [("b", 6), ("c", 7)]
+            .map(|(name, host)| (name, TrafficPod::add_dual(&node, name, host)));
         let servers = pods.iter().map(|(name, pod)| (*name, pod.udp_socket(80)));
         let servers = UdpServers(servers.collect());
         let scene = Self {
