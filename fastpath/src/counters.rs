@@ -142,8 +142,7 @@ impl fmt::Debug for CounterReader {
 
 impl CounterReader {
     pub(crate) fn of(map: Map) -> Result<Self, Error> {
-        let map = map.try_into().map_err(failed)?;
-        Ok(Self(Arc::new(map)))
+        Ok(Self(Arc::new(map.try_into().map_err(failed)?)))
     }
 
     /// All counters.
@@ -159,8 +158,8 @@ impl CounterReader {
             }))
         };
         let fast = Way::ALL.iter().map(|way| Ok((*way, read(way.at())?)));
-        let kernel = KernelPath::ALL.iter();
-        let kernel = kernel.map(|why| Ok((*why, read(why.at())?.packets)));
+        let paths = KernelPath::ALL.iter();
+        let kernel = paths.map(|why| Ok((*why, read(why.at())?.packets)));
         Ok(Counters {
             fast: fast.collect::<Result<_, Error>>()?,
             kernel: kernel.collect::<Result<_, Error>>()?,

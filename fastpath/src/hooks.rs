@@ -176,9 +176,9 @@ pub(crate) fn detach(dir: &Path, place: Place) -> Result<(), Error> {
 
 /// The program of a hook, which is loaded.
 pub(crate) fn program(loaded: &mut Ebpf, hook: Hook) -> Result<&mut SchedClassifier, Error> {
-    let program = loaded.program_mut(hook.program());
-    let program = program.and_then(|program| program.try_into().ok());
-    program.ok_or_else(|| Error::Refused {
+    let found = loaded.program_mut(hook.program());
+    let classifier = found.and_then(|program| program.try_into().ok());
+    classifier.ok_or_else(|| Error::Refused {
         what: format!("the program {}", hook.program()),
         why: "it is not in the object".to_owned(),
     })
@@ -251,15 +251,15 @@ pub(crate) fn attach(loaded: &mut Ebpf, dir: &Path, place: Place) -> Result<bool
         TcAttachType::Egress
     };
     let last = TcAttachOptions::TcxOrder(LinkOrder::last());
+    let failed = |error: ProgramError| Error::of(&what, &error);
     let id = match program.attach_with_options(&name, direction, last) {
         Ok(id) => id,
         // The link has gone since, or has another name.
         Err(error) if is_of_no_link(&error) => return Ok(false),
-        Err(error) => return Err(Error::of(&what, &error)),
+        Err(error) => return Err(failed(error)),
     };
-    let link = program.take_link(id);
-    let link = link.map_err(|error| Error::of(&what, &error))?;
-    let link: FdLink = link.try_into().map_err(|error| Error::of(&what, &error))?;
+    let tcx = program.take_link(id).map_err(failed)?;
+    let link: FdLink = tcx.try_into().map_err(|error| Error::of(&what, &error))?;
     // Somebody may have removed the folder with all pins in it.
     make_dirs(dir)?;
     let path = links_dir(dir).join(place.name());

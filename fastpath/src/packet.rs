@@ -83,17 +83,8 @@ impl Packet {
                 ([8, 0], header)
             }
             IpAddr::V6(_) => {
-                let length = length.to_be_bytes();
-                let start = [
-                    0x60,
-                    0,
-                    0,
-                    0,
-                    length[0],
-                    length[1],
-                    self.protocol,
-                    self.hops,
-                ];
+                let [high, low] = length.to_be_bytes();
+                let start = [0x60, 0, 0, 0, high, low, self.protocol, self.hops];
                 ([0x86, 0xdd], [&start[..], &ends].concat())
             }
         };

@@ -137,8 +137,7 @@ mod tests {
             .extend(nodes.map(|text| text.parse::<IpNetwork>().unwrap()));
         let few: BTreeSet<IpNetwork> = plan.few_ranges().into_iter().collect();
         assert_eq!(few, networks(&["10.0.0.0/8", "fd00:1::/64"]));
-        let far = networks(&["fd00::/64", "2001:db8::/32"]);
-        let mut far = far.into_iter();
+        let mut far = networks(&["fd00::/64", "2001:db8::/32"]).into_iter();
         let all = covering(far.next().unwrap(), far.next().unwrap());
         assert_eq!(all.to_string(), "::/0");
     }

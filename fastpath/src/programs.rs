@@ -91,8 +91,9 @@ impl Programs {
         for name in MAPS {
             loader.map_pin_path(name, maps_dir(dir).join(format!("{version}{name}")));
         }
-        let loaded = loader.load(OBJECT);
-        let mut loaded = loaded.map_err(|error| Error::of("the maps", &error))?;
+        let mut loaded = loader
+            .load(OBJECT)
+            .map_err(|error| Error::of("the maps", &error))?;
         let ids = hooks::load(&mut loaded)?;
         let settings = match loaded.map("settings") {
             Some(Map::Array(map)) => Settings::map(map.fd())?,
@@ -103,11 +104,11 @@ impl Programs {
         let nodes: LpmTrie<_, [u8; 16], NodeValue> = take("nodes")?.try_into().map_err(of)?;
         let links: HashMap<_, u32, u32> = take("links")?.try_into().map_err(of)?;
         let counters = CounterReader::of(take("counters")?)?;
-        let known_nodes = nodes.iter().map(|entry| {
+        let entries = nodes.iter().map(|entry| {
             let (key, value) = entry?;
             Ok(((key.prefix_len(), key.data()), value))
         });
-        let known_nodes = known_nodes.collect::<Result<_, MapError>>().map_err(of)?;
+        let known_nodes = entries.collect::<Result<_, MapError>>().map_err(of)?;
         let known_links = links.iter().collect::<Result<_, MapError>>().map_err(of)?;
         for place in hooks::pinned(dir)? {
             hooks::replace(&mut loaded, dir, place)?;
@@ -227,8 +228,8 @@ fn write<K: Ord + Copy, V: PartialEq + Copy>(
     wanted: BTreeMap<K, V>,
     mut set: impl FnMut(K, Option<V>) -> Result<(), MapError>,
 ) -> Result<bool, MapError> {
-    let gone: Vec<K> = known.keys().copied().collect();
-    let gone = gone.into_iter().filter(|key| !wanted.contains_key(key));
+    let is_gone = |key: &K| !wanted.contains_key(key);
+    let gone: Vec<K> = known.keys().copied().filter(is_gone).collect();
     let mut differed = false;
     for key in gone {
         set(key, None)?;
@@ -303,7 +304,7 @@ fn may_read_kernel() -> bool {
     const CAP_SYS_ADMIN: u64 = 1 << 21;
     const CAP_PERFMON: u64 = 1 << 38;
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let rights = rights.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    let digits = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let rights = digits.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
     rights.is_none_or(|rights| rights & (CAP_PERFMON | CAP_SYS_ADMIN) != 0)
 }

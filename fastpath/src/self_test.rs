@@ -9,7 +9,7 @@
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 
-use aya::maps::{HashMap, Map, MapData};
+use aya::maps::{HashMap, Map, MapData, MapError};
 use aya::{Btf, Ebpf, EbpfLoader};
 
 use crate::error::Error;
@@ -43,10 +43,15 @@ const OTHER: [u8; 4] = [192, 0, 2, 2];
 pub(crate) fn run(types: &Btf) -> Result<(), Error> {
     let mut loader = EbpfLoader::new();
     loader.btf(Some(types)).map_max_entries("flows", FLOWS);
-    let loaded = loader.load(OBJECT);
-    let mut loaded = loaded.map_err(|error| Error::of("the maps", &error))?;
+    let mut loaded = loader
+        .load(OBJECT)
+        .map_err(|error| Error::of("the maps", &error))?;
     hooks::load(&mut loaded)?;
     Test::new(loaded)?.run()
+}
+
+fn of_flows(error: MapError) -> Error {
+    Error::of("the map of flows", &error)
 }
 
 struct Test {
@@ -74,9 +79,8 @@ impl Test {
             ranges: all.filter_map(|range| range.parse().ok()).collect(),
             ..Plan::default()
         });
-        let flows = loaded.take_map("flows").ok_or_else(|| missing("flows"))?;
-        let flows = flows.try_into();
-        let flows = flows.map_err(|error| Error::of("the map of flows", &error))?;
+        let map = loaded.take_map("flows").ok_or_else(|| missing("flows"))?;
+        let flows = map.try_into().map_err(of_flows)?;
         Ok(Self { loaded, flows })
     }
 
@@ -106,14 +110,13 @@ impl Test {
             translates: u32::from(before.ends() != after.ends()),
             unused: 0,
         };
-        let inserted = self.flows.insert(key, value, 0);
-        inserted.map_err(|error| Error::of("the map of flows", &error))
+        self.flows.insert(key, value, 0).map_err(of_flows)
     }
 
     fn pass(&mut self, hook: Hook, packet: &[u8]) -> Result<(u32, Vec<u8>), Error> {
         let program = hooks::program(&mut self.loaded, hook)?;
-        let fd = program.fd();
-        let fd = fd.map_err(|error| Error::of(hook.program(), &error))?;
+        let failed = |error| Error::of(hook.program(), &error);
+        let fd = program.fd().map_err(failed)?;
         let passed = sys::run_program(fd.as_fd(), packet);
         passed.map_err(|error| Error::of("a test of a program", &error))
     }

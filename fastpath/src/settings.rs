@@ -63,8 +63,8 @@ impl Settings {
             reason = "mmap(2) of a file that others may shorten is unsafe"
         )]
         // SAFETY: the kernel chooses the address; an array of BPF keeps its size.
-        let mapped = unsafe { mmap(None, length, access, flags, map, 0) };
-        let mapped = mapped.map_err(|error| Error::of("the map of settings", &error))?;
+        let mapped = unsafe { mmap(None, length, access, flags, map, 0) }
+            .map_err(|error| Error::of("the map of settings", &error))?;
         Ok(Self(Arc::new(Mapped(mapped.cast()))))
     }
 
@@ -118,9 +118,9 @@ impl Settings {
             (WAYS_VXLAN, vxlan.is_some()),
             (WAYS_DIRECT, !plan.direct.is_empty()),
         ];
-        let ways = ways.iter().filter(|(_, is_on)| *is_on);
+        let used = ways.iter().filter(|(_, is_on)| *is_on);
         let words = [
-            (&shared.ways, ways.map(|(bit, _)| bit).sum()),
+            (&shared.ways, used.map(|(bit, _)| bit).sum()),
             (
                 &shared.vni,
                 vxlan.map_or(0, |vxlan| (vxlan.vni << 8).to_be()),

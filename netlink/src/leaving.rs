@@ -34,10 +34,10 @@ impl<'a> Deletion<'a> {
     /// Decides from all links of the namespace; `random` says where to begin to look for
     /// a free group.
     pub fn of(
-        all: impl IntoIterator<Item = &'a Link, IntoIter: Clone>,
+        links: impl IntoIterator<Item = &'a Link, IntoIter: Clone>,
         random: impl FnOnce() -> u32,
     ) -> Self {
-        let all = all.into_iter();
+        let all = links.into_iter();
         let leaving: Vec<&Link> = all.clone().filter(|l| owned::is_leaving_link(l)).collect();
         match leaving.len() {
             2.. => Self::Group(free_group(all, random()), leaving),
@@ -49,8 +49,8 @@ impl<'a> Deletion<'a> {
     pub fn requests(&self) -> Vec<Request> {
         match self {
             Self::Group(group, links) => {
-                let links = links.iter().map(|link| (link.index, link.name.as_str()));
-                delete_in_group(*group, links)
+                let named = links.iter().map(|link| (link.index, link.name.as_str()));
+                delete_in_group(*group, named)
             }
             Self::Links(links) => links
                 .iter()

@@ -120,7 +120,7 @@ fn lists<'a>(
 fn element_to(list: Attributes, set: &Set, key: &Key, data: Option<&Data>) -> (Attributes, usize) {
     let fields = key.fields();
     let order = order(set);
-    let list = list.nest(ITEM, |item| {
+    let with_element = list.nest(ITEM, |item| {
         let first = fields.iter().map(|field| field.first);
         let mut item = values_to(item, KEY, first, order);
         if has_key_ends(set) {
@@ -143,13 +143,13 @@ fn element_to(list: Attributes, set: &Set, key: &Key, data: Option<&Data>) -> (A
         _ => None,
     };
     match end {
-        None => (list, 1),
+        None => (with_element, 1),
         Some(end) => {
-            let list = list.nest(ITEM, |item| {
+            let with_end = with_element.nest(ITEM, |item| {
                 let item = values_to(item, KEY, std::iter::once(end), order);
                 item.number(FLAGS, INTERVAL_END)
             });
-            (list, 2)
+            (with_end, 2)
         }
     }
 }

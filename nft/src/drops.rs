@@ -79,13 +79,13 @@ pub fn dropped() -> Result<Vec<Dropped>, Error> {
     let mut socket = Socket::open()?;
     let mut all = Vec::new();
     for owner in [Owner::Overlay, Owner::Policy, Owner::Services] {
-        let counted = table(owner).counted(&mut socket)?;
+        let counters = table(owner).counted(&mut socket)?;
         all.extend(DropReason::of(owner).filter_map(|reason| {
-            let counted = counted.iter().find(|one| one.name == reason.word())?;
+            let counter = counters.iter().find(|one| one.name == reason.word())?;
             Some(Dropped {
                 reason,
-                packets: counted.packets,
-                bytes: counted.bytes,
+                packets: counter.packets,
+                bytes: counter.bytes,
             })
         }));
     }

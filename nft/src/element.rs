@@ -288,8 +288,8 @@ pub fn count_beyond(changes: &[Change], others: &[Change]) -> usize {
     changes
         .iter()
         .map(|change| {
-            let other = others.iter().find(|other| other.set == change.set);
-            let other = other.map_or(&none, |other| &other.delta);
+            let of_set = others.iter().find(|other| other.set == change.set);
+            let other = of_set.map_or(&none, |other| &other.delta);
             beyond(&change.delta.removed, &other.removed)
                 + beyond(&change.delta.added, &other.added)
         })

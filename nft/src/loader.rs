@@ -47,18 +47,18 @@ pub(super) fn load(
     let mut stderr = tempfile::tempfile_in(folder).map_err(unwritten)?;
     input.write_all(script.as_bytes()).map_err(unwritten)?;
     input.rewind().map_err(unwritten)?;
-    let child = Command::new(nft)
+    let mut child = Command::new(nft)
         .args(["-f", "-"])
         .env("LC_ALL", "C")
         .env("PATH", search_path(env::var_os("PATH")))
         .stdin(Stdio::from(input))
         .stdout(Stdio::null())
         .stderr(stderr.try_clone().map_err(failed)?)
-        .spawn();
-    let mut child = child.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Error::NftMissing(nft.to_owned()),
-        _ => failed(error),
-    })?;
+        .spawn()
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::NftMissing(nft.to_owned()),
+            _ => failed(error),
+        })?;
     let status = match wait(&mut child, PATIENCE, Some(stop)).map_err(failed)? {
         Waited::Ended(status) => status,
         late => {

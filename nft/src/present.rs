@@ -131,8 +131,8 @@ fn name_of(chain: &Message) -> Option<&str> {
 
 /// Whether the skeleton has a chain, at the same place: the kernel moves none (`EOPNOTSUPP`).
 fn stays(skeleton: &Skeleton, chain: &Message) -> bool {
-    let mut wanted = skeleton.chains.iter();
-    let wanted = wanted.find(|wanted| name_of(chain) == Some(&wanted.name));
+    let mut chains = skeleton.chains.iter();
+    let wanted = chains.find(|wanted| name_of(chain) == Some(&wanted.name));
     wanted.is_some_and(|wanted| {
         let place = wanted.hook.map(|hook| (hook.number(), hook.priority));
         place == chain.hook().zip(chain.priority())

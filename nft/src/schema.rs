@@ -160,9 +160,9 @@ impl<D: Sets> Row<D> {
 
     /// Its set, or that of each family.
     pub(crate) fn sets(&'static self) -> impl Iterator<Item = PlannedSet<D>> {
-        let families = Family::BOTH.map(Some).into_iter();
+        let both = Family::BOTH.map(Some).into_iter();
         let one = (!self.has_families).then_some(None);
-        let families = families.filter(|_| self.has_families).chain(one);
+        let families = both.filter(|_| self.has_families).chain(one);
         families.map(|family| PlannedSet { row: self, family })
     }
 
@@ -263,12 +263,12 @@ impl<D: Schema> Provider for D {
 
 /// The elements of the set of a family, or of the only one, by ascending key.
 pub(crate) fn elements<'a, M: Keyed>(
-    entries: &'a M,
+    map: &'a M,
     family: Option<Family>,
     keys: Keys<M::Key>,
     values: Values<M::Key, M::Value>,
 ) -> Box<dyn Iterator<Item = Element> + 'a> {
-    let entries = entries.entries();
+    let entries = map.entries();
     Box::new(entries.filter_map(move |entry| element(entry, family, &keys, &values)))
 }
 
@@ -280,8 +280,8 @@ pub(crate) fn change<K, V>(
     values: Values<K, V>,
 ) -> ElementsDelta {
     let elements = |entries: &BTreeMap<K, V>| {
-        let elements = entries.iter();
-        elements
+        entries
+            .iter()
             .filter_map(|entry| element(entry, family, &keys, &values))
             .collect()
     };

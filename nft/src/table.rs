@@ -196,8 +196,8 @@ impl Skeleton {
         }
         let mut contents = contents.clone();
         contents.retain(|set, _| !present.sets.contains(set));
-        let provider = provider.map(|provider| Missing { present, provider });
-        let provider = provider.as_ref().map(|missing| missing as &dyn Provider);
+        let missing = provider.map(|provider| Missing { present, provider });
+        let provider = missing.as_ref().map(|missing| missing as &dyn Provider);
         text + &self.body(&contents, provider, &present.kept_chains)
     }
 

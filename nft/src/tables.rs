@@ -189,10 +189,10 @@ pub(crate) fn in_steps(
 
 /// Parts of at most [`CHUNK`] elements.
 fn split(elements: Vec<Element>) -> Vec<Vec<Element>> {
-    let mut elements = elements.into_iter().peekable();
+    let mut rest = elements.into_iter().peekable();
     let mut parts = Vec::new();
-    while elements.peek().is_some() {
-        parts.push(elements.by_ref().take(CHUNK).collect());
+    while rest.peek().is_some() {
+        parts.push(rest.by_ref().take(CHUNK).collect());
     }
     parts
 }

@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back() {
         let inner = Attributes::new().number(2, 7);
-        let written = Attributes::new().text(1, "tweed").nested(3, &inner);
-        let nested = Attributes::new().text(1, "tweed");
-        let nested = nested.nest(3, |all| all.number(2, 7));
+        let named = || Attributes::new().text(1, "tweed");
+        let written = named().nested(3, &inner);
+        let nested = named().nest(3, |all| all.number(2, 7));
         assert_eq!(nested, written);
         let read = written.as_bytes();
         assert_eq!(find(read, 1).and_then(text), Some("tweed"));

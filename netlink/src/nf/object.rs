@@ -132,8 +132,7 @@ impl fmt::Display for TableKey<'_> {
 impl TableKey<'_> {
     /// A message about the table, or about an object in it with these attributes.
     pub fn message(&self, number: u8, attributes: Attributes) -> Message {
-        let attributes = attributes.text(TABLE_NAME, self.name);
-        Message::new(number, self.family, attributes)
+        Message::new(number, self.family, attributes.text(TABLE_NAME, self.name))
     }
 
     /// The table itself; none if there is none.

@@ -41,8 +41,8 @@ pub(super) fn rename<'a>(mut message: Cow<'a, [u8]>, values: &[usize]) -> Cow<'a
 }
 
 pub(super) fn number_at(bytes: &[u8], at: usize) -> Option<u16> {
-    let bytes = bytes.get(at..)?.first_chunk::<2>()?;
-    Some(u16::from_ne_bytes(*bytes))
+    let number = bytes.get(at..)?.first_chunk()?;
+    Some(u16::from_ne_bytes(*number))
 }
 
 #[cfg(test)]
@@ -58,12 +58,12 @@ pub(super) mod testing {
     }
 
     pub fn message(message_type: u16, body: usize, attributes: &[Vec<u8>]) -> Vec<u8> {
-        let attributes = attributes.concat();
-        let length = NLMSG_HEADER + body + attributes.len();
+        let joined = attributes.concat();
+        let length = NLMSG_HEADER + body + joined.len();
         let mut bytes = (length as u32).to_ne_bytes().to_vec();
         bytes.extend(message_type.to_ne_bytes());
         bytes.resize(NLMSG_HEADER + body, 0);
-        bytes.extend(attributes);
+        bytes.extend(joined);
         bytes
     }
 }

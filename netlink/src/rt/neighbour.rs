@@ -60,8 +60,8 @@ fn neighbour_message(index: u32, ip: IpAddr, mac: Option<Mac>) -> NeighbourMessa
     message.header.ifindex = index;
     message.header.state = NeighbourState::Permanent;
     message.attributes.push(destination(ip));
-    let mac = mac.map(|mac| NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
-    message.attributes.extend(mac);
+    let link_address = mac.map(|mac| NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
+    message.attributes.extend(link_address);
     message
 }
 

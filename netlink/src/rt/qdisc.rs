@@ -62,8 +62,8 @@ pub(super) fn without_options(message: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
 pub fn list(socket: &mut Socket) -> Result<Vec<Qdisc>, Error> {
     let message = GetQueueDiscipline(TcMessage::default());
     let request = Request::dump("list", "queueing disciplines".to_owned(), message);
-    let found = socket.dump(&request)?;
-    let found = found.iter().filter_map(|object| match object {
+    let objects = socket.dump(&request)?;
+    let found = objects.iter().filter_map(|object| match object {
         NewQueueDiscipline(message) => parse(message),
         _ => None,
     });

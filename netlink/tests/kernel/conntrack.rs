@@ -113,8 +113,7 @@ fn the_kernel_selects_entries_by_the_bits_of_their_mark() {
                 .all(|entry| entry.mark == generation << 27 | OTHERS)
         );
     }
-    let tcp = all.iter().find(|entry| entry.original.protocol == 6);
-    let tcp = tcp.unwrap();
+    let tcp = all.iter().find(|one| one.original.protocol == 6).unwrap();
     assert_eq!(destination_port(tcp), Some(TCP.0));
     assert_eq!(tcp.reply.source, tcp.original.destination);
     // IPS_CONFIRMED, IPS_ASSURED and IPS_SEEN_REPLY.

@@ -223,8 +223,8 @@ fn links_addresses_and_rules_are_read_whatever_bytes_people_name_them_by() {
     }
     let mut socket = Socket::open().unwrap();
     let links = link::list(&mut socket).unwrap();
-    let found = links.iter().find(|link| link.name == "n?");
-    let found = found.unwrap_or_else(|| panic!("{links:?}"));
+    let renamed = links.iter().find(|link| link.name == "n?");
+    let found = renamed.unwrap_or_else(|| panic!("{links:?}"));
     assert_eq!(found.alias.as_deref(), Some("B?ro"));
     let one = link::by_index(&mut socket, found.index).unwrap();
     assert_eq!(one.as_ref(), Some(found));

@@ -52,14 +52,14 @@ fn elements_come_back_as_they_went() {
         range("10.244.0.0", "10.244.0.255"),
         range("10.244.1.0", "10.244.1.255"),
         range("255.255.255.0", "255.255.255.255"),
-    ];
-    let ranges = ranges.map(Key::from);
+    ]
+    .map(Key::from);
     assert_round_trip(&set(&[Type::Ipv4], None, true), without_data(ranges));
     let ranges6 = [
         range("fd00::", "fd00::ff"),
         range("fd00::100", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
-    ];
-    let ranges6 = ranges6.map(Key::from);
+    ]
+    .map(Key::from);
     assert_round_trip(&set(&[Type::Ipv6], None, true), without_data(ranges6));
     let ports = [ports(0, 79), ports(80, 80), ports(81, u16::MAX)].map(Key::from);
     assert_round_trip(&set(&[Type::Port], None, true), without_data(ports));
@@ -84,9 +84,8 @@ fn maps_come_back_as_they_went() {
         Verdict::Jump("a".to_owned()),
         Verdict::Goto("b".to_owned()),
     ];
-    let port = |number: usize| Key::from(ports(number as u16, number as u16));
-    let elements = verdicts.into_iter().enumerate();
-    let elements = elements.map(|(at, verdict)| (port(at), some(Data::Verdict(verdict))));
+    let element = |(port, verdict)| (Key::from(ports(port, port)), some(Data::Verdict(verdict)));
+    let elements = (0..).zip(verdicts).map(element);
     let verdict_map = set(&[Type::Port], Some(DataType::Verdict), false);
     assert_round_trip(&verdict_map, elements.collect());
 

@@ -254,10 +254,9 @@ fn unchanged(
     if observe::digest(socket, skeleton.table, names)?.as_ref() != Some(&baseline.digest) {
         return Ok(BTreeSet::new());
     }
-    let wanted = skeleton.chains.iter();
-    let wanted = wanted.filter(|wanted| {
+    let unchanged = skeleton.chains.iter().filter(|wanted| {
         let known = chains.iter().find(|known| known.name == wanted.name);
         known.is_some_and(|known| known.version == wanted.version())
     });
-    Ok(wanted.map(|chain| chain.name.to_string()).collect())
+    Ok(unchanged.map(|chain| chain.name.to_string()).collect())
 }

@@ -136,8 +136,8 @@ fn with_the_log_only_dropped_packets_enter_another_chain() {
     };
     let rules = |log| {
         let text = skeleton(&ruleset, log).script(&Contents::new(), None);
-        let (_, from_pod) = text.split_once("chain from_pod {\n").unwrap();
-        let from_pod = from_pod.split_once('}').unwrap().0.to_owned();
+        let (_, rest) = text.split_once("chain from_pod {\n").unwrap();
+        let from_pod = rest.split_once('}').unwrap().0.to_owned();
         (text, from_pod)
     };
     let ((_, without), (text, with)) = (rules(false), rules(true));

@@ -97,8 +97,8 @@ impl Marks {
         // Opened here, in the network namespace of this thread.
         let mut conntrack = self.conntrack.take()?;
         let idle = self.conntrack.clone();
-        let walk = Builder::new().name("marks".to_owned());
-        let walk = walk.spawn(move || {
+        let builder = Builder::new().name("marks".to_owned());
+        let walk = builder.spawn(move || {
             thread::sleep(ON_THE_WAY);
             let walked = match scope {
                 Scope::All => conntrack.clear_mark_bits(POLICY_MARK_MASK),

@@ -225,8 +225,8 @@ fn one_direction(words: &Words, direction: Direction, is_reply: bool, log: bool)
 
 /// The rules that drop packets for which `condition` holds.
 fn drop(condition: &str, reason: DropReason, is_reply: bool, log: bool) -> Vec<String> {
-    let log = log.then(|| log_rule(condition, reason, is_reply));
-    log.into_iter()
+    log.then(|| log_rule(condition, reason, is_reply))
+        .into_iter()
         .chain([drop_rule(condition, reason)])
         .collect()
 }

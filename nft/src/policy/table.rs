@@ -93,8 +93,8 @@ impl PolicyTable {
 
     /// Reads which generation is in force, and gives its entry.
     fn read_generation(&mut self, nft: &mut Connection) -> Result<Contents, Error> {
-        let seen = self.keeper.elements(nft, &generation::entry())?;
-        let seen = seen.as_ref().and_then(Generation::read);
+        let entry = self.keeper.elements(nft, &generation::entry())?;
+        let seen = entry.as_ref().and_then(Generation::read);
         if let Some(seen) = seen {
             self.marks.came_in_force(seen);
             (self.on_in_force)(InForce::Mark(seen.mark()));

@@ -192,9 +192,9 @@ fn a_large_change_is_written_in_parts_around_what_packets_see() {
     assert_eq!(counts(&large.before), [20_000, 20_000, 10_000]);
     assert_eq!(counts(&large.after), [20_000, 10_000]);
     let at_once = large.at_once.iter();
-    let at_once = at_once.map(|change| (change.set.as_str(), change.delta.len()));
-    let at_once: BTreeMap<&str, usize> = at_once.collect();
-    assert_eq!(at_once, [(exact, 2), (pairs, 2)].into());
+    let sizes = at_once.map(|change| (change.set.as_str(), change.delta.len()));
+    let sizes: BTreeMap<&str, usize> = sizes.collect();
+    assert_eq!(sizes, [(exact, 2), (pairs, 2)].into());
 }
 
 proptest! {

@@ -37,25 +37,25 @@ pub(super) fn read(
             known.groups.extend(groups);
         }
         let endpoints = each(ENDPOINTS.of(family))?;
-        let endpoints = endpoints.iter().filter_map(|(key, data)| {
+        let numbered = endpoints.iter().filter_map(|(key, data)| {
             let number = match fields(key)[..] {
                 [Value::Class(number)] => number,
                 _ => return None,
             };
             Some((number, endpoint(data.as_deref()?.values()?)?))
         });
-        known.endpoints.extend(endpoints);
+        known.endpoints.extend(numbered);
         let slots = each(SLOTS.of(family))?;
-        let slots = slots
+        let filled = slots
             .iter()
             .filter_map(|(key, data)| Some((slot(key)?, endpoint(data.as_deref()?.values()?)?)));
-        known.slots.endpoints.extend(slots);
+        known.slots.endpoints.extend(filled);
         let limits = each(LIMITS.of(family))?;
-        let limits = limits.values().filter_map(|data| {
+        let empty = limits.values().filter_map(|data| {
             let number = group(data.as_deref()?.values()?)?;
             Some(((family, number), Vec::new()))
         });
-        known.limits.extend(limits);
+        known.limits.extend(empty);
         let allowed = each(ALLOWED.of(family))?;
         for (number, span) in allowed.keys().filter_map(allowed_span) {
             known.limits.entry((family, number)).or_default().push(span);
@@ -63,11 +63,11 @@ pub(super) fn read(
     }
     let mut numbers = |set: PlannedSet<Desired>, mask: Number| -> Result<BTreeMap<_, _>, Error> {
         let slots = each(set)?;
-        let slots = slots.iter().filter_map(|(key, data)| {
+        let numbers = slots.iter().filter_map(|(key, data)| {
             let number = group(data.as_deref()?.values()?)?;
             Some((slot(key)?, number & mask))
         });
-        Ok(slots.collect())
+        Ok(numbers.collect())
     };
     known.slots.members = numbers(MEMBER_SLOTS.of(None), Number::MAX)?;
     known.slots.parts = numbers(PARTS.of(None), !LEADS)?;

@@ -40,8 +40,8 @@ pub(super) fn contents() -> Contents {
         (0, AFFINITY),
         (REJECT & LEADS, REJECTED),
         (DROP & LEADS, REFUSED),
-    ];
-    let others = others.map(|(number, chain)| (number, Verdict::Goto(chain.to_owned())));
+    ]
+    .map(|(number, chain)| (number, Verdict::Goto(chain.to_owned())));
     let of_targets = elements(draws().chain(splits).chain(others));
     [
         (OF_TARGETS.to_owned(), of_targets),

@@ -112,8 +112,8 @@ impl ServicesTable {
         if let Some(timeouts) = &self.timeouts {
             return Ok(timeouts.clone());
         }
-        let seen = (self.keeper).elements(nft, &TIMEOUTS.of(None).declaration())?;
-        let seen = seen.unwrap_or_default();
+        let map = TIMEOUTS.of(None).declaration();
+        let seen = self.keeper.elements(nft, &map)?.unwrap_or_default();
         let verdicts = seen.values().flatten().filter_map(|data| match &**data {
             Data::Verdict(verdict) => rules::timeout(verdict),
             Data::Value(_) | Data::Values(_) => None,

@@ -15,7 +15,7 @@ use tweed_planner::services::desired::{
 
 use super::table::steps;
 use super::{known_numbers, skeleton};
-use crate::element::{Contents, Data, Elements, ElementsDelta, Field, Key, apply};
+use crate::element::{Change, Contents, Data, Elements, ElementsDelta, Field, Key, apply};
 use crate::provider::Provider;
 use crate::schema::{self, contents};
 
@@ -78,15 +78,13 @@ fn written(old: &[(Number, &[u8])], new: &[(Number, &[u8])]) -> Vec<Vec<Written>
         desired
     };
     let delta = with(old).change_to(&with(new));
+    let size = |change: Change| {
+        let ElementsDelta { removed, added } = change.delta;
+        (change.set, removed.len(), added.len())
+    };
     let steps = steps(schema::changes::<Desired>(&delta)).into_iter();
-    let written = steps.map(|changes| {
-        let changes = changes.into_iter().map(|change| {
-            let ElementsDelta { removed, added } = change.delta;
-            (change.set, removed.len(), added.len())
-        });
-        changes.collect()
-    });
-    written.collect()
+    let sizes = steps.map(|changes| changes.into_iter().map(size).collect());
+    sizes.collect()
 }
 
 /// Whether a source, or the node itself if there is none, may use a frontend.

@@ -84,8 +84,8 @@ fn what_is_changed_by_hand_is_put_back() {
     let before = node.host.sh(bystanders);
     node.reconcile(&ruleset);
     let whole = node.listing();
-    let catch_all = catch_all(&node.host, "vxlan_ipv4_24_sources4");
-    let catch_all = catch_all.map(|command| format!("nft '{command}'"));
+    let catch_all =
+        catch_all(&node.host, "vxlan_ipv4_24_sources4").map(|command| format!("nft '{command}'"));
     let all = [
         "nft delete table inet tweed",
         "nft delete table inet tweed; nft add table inet tweed",

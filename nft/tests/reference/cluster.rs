@@ -38,15 +38,15 @@ where
 /// The events of a watch that has changed these objects.
 pub fn changed<K: Kind>(old: &[Value], new: &[Value]) -> Vec<Event<K>> {
     let (changed, removed) = change(old, new);
-    let removed = removed.iter().map(|name| {
+    let deletions = removed.iter().map(|name| {
         let (namespace, name) = name.split_once('/').unwrap();
         Event::Delete(ObjectKey {
             name: name.to_owned(),
             namespace: namespace.to_owned(),
         })
     });
-    let changed = changed.into_iter().map(|one| Event::Apply(object(one)));
-    removed.chain(changed).collect()
+    let updates = changed.into_iter().map(|one| Event::Apply(object(one)));
+    deletions.chain(updates).collect()
 }
 
 /// The events of a list of these objects.
@@ -71,8 +71,8 @@ pub fn change<'a>(old: &'a [Value], new: &'a [Value]) -> (Vec<&'a Value>, Vec<St
     let (old, new) = (by_name(old), by_name(new));
     let changed = new
         .iter()
-        .filter(|(name, one)| old.get(*name) != Some(*one));
-    let changed = changed.map(|(_, one)| *one).collect();
+        .filter(|(name, one)| old.get(*name) != Some(*one))
+        .map(|(_, one)| *one);
     let removed = old.keys().filter(|name| !new.contains_key(*name));
-    (changed, removed.cloned().collect())
+    (changed.collect(), removed.cloned().collect())
 }

@@ -22,8 +22,8 @@ pub enum Outcome {
 impl Outcome {
     /// That all these endpoints get some, which are masqueraded or are not.
     pub fn sent(endpoints: impl IntoIterator<Item = SocketAddr>, masqueraded: bool) -> Self {
-        let endpoints = endpoints.into_iter();
-        Self::Sent(endpoints.map(|at| (at, [masqueraded].into())).collect())
+        let sent = endpoints.into_iter();
+        Self::Sent(sent.map(|at| (at, [masqueraded].into())).collect())
     }
 
     /// Sends such packets.

@@ -117,8 +117,8 @@ impl Prober {
             (v6, SockProtocol::Tcp, TCP),
             (v6, SockProtocol::Udp, UDP),
             (v6, SockProtocol::IcmpV6, ICMPV6),
-        ];
-        let delivered = delivered.map(|(family, protocol, number)| Delivered {
+        ]
+        .map(|(family, protocol, number)| Delivered {
             socket: netns.enter(|| raw(family, protocol)),
             protocol: number,
             has_header: family == v4,
@@ -301,9 +301,9 @@ impl Prober {
                 let says = if *has_header {
                     parse(packet)
                 } else {
-                    let from = from.and_then(|from| from.as_sockaddr_in6().map(|six| six.ip()));
+                    let sender = from.and_then(|from| from.as_sockaddr_in6().map(|six| six.ip()));
                     let unknown = IpAddr::from([0; 16]);
-                    body_content(*protocol, from.unwrap().into(), unknown, packet)
+                    body_content(*protocol, sender.unwrap().into(), unknown, packet)
                 };
                 note(says, Exit::Node);
             }

@@ -54,7 +54,7 @@ fn service() -> Value {
 
 fn slice(name: &str, endpoints: &[(&str, Conditions)]) -> Value {
     let is_v4 = endpoints.iter().all(|(address, _)| address.contains('.'));
-    let endpoints = endpoints.iter().map(|(address, conditions)| {
+    let entries = endpoints.iter().map(|(address, conditions)| {
         let [ready, serving, terminating] = conditions;
         json!({
             "addresses": [address],
@@ -65,7 +65,7 @@ fn slice(name: &str, endpoints: &[(&str, Conditions)]) -> Value {
     json!({
         "metadata": { "namespace": "shop", "name": name, "labels": { SERVICE_LABEL: "web" } },
         "addressType": if is_v4 { "IPv4" } else { "IPv6" },
-        "endpoints": endpoints.collect::<Vec<_>>(),
+        "endpoints": entries.collect::<Vec<_>>(),
         "ports": [{ "port": TARGET_PORT }],
     })
 }
@@ -88,8 +88,8 @@ fn connections(sender: Sender, to: SocketAddr) -> Probe {
 
 /// That the connections are spread over these pods, with their own source.
 fn sent(pods: &[&str]) -> Outcome {
-    let pods = pods.iter().map(|ip| ip.parse::<IpAddr>().unwrap());
-    Outcome::sent(pods.map(|ip| SocketAddr::new(ip, TARGET_PORT)), false)
+    let addresses = pods.iter().map(|ip| ip.parse::<IpAddr>().unwrap());
+    Outcome::sent(addresses.map(|ip| SocketAddr::new(ip, TARGET_PORT)), false)
 }
 
 /// The same outcome at all frontends.

@@ -83,8 +83,7 @@ fn who_is_told_what_is_in_force_finds_it_in_the_kernel() {
         table.follow(&mut nft, &delta(&one, &both, false)).unwrap();
         table.remove(&mut nft).unwrap();
         drop(table);
-        let told = told.lock().unwrap();
-        told.clone()
+        told.lock().unwrap().clone()
     });
     let expected = [
         InForce::Mark(1 << 27),

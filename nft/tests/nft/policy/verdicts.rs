@@ -199,11 +199,11 @@ fn a_pod_to_itself_has_an_identity_of_its_own() {
         .policed(In, &[lab.a.v4, lab.b.v4])
         .policed(Out, &[lab.a.v4, lab.b.v4])
         .identity(&[lab.a.v4], identity(0))
-        .identity(&[lab.b.v4], identity(1));
+        .identity(&[lab.b.v4], identity(1))
+        .open(profile(0));
     for direction in [In, Out] {
         plan = plan.pair(direction, &[lab.a.v4, lab.b.v4], SELF, profile(0));
     }
-    let mut plan = plan.open(profile(0));
     plan.0.verdicts.selves = [lab.a.v4].into();
     lab.reconcile(&plan.0);
     let itself = "203.0.113.1".parse().unwrap();

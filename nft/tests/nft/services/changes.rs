@@ -100,19 +100,17 @@ fn what_is_changed_by_hand_is_put_back() {
 #[test]
 fn elements_are_as_nft_writes_them() {
     let lab = Lab::new();
-    let mut plan = service(&[POD, NEIGHBOUR]);
+    let many: Vec<_> = (1..200)
+        .map(|port| endpoint(POD.of(Family::V4), port))
+        .collect();
+    let members = [(0, at(POD, Family::V4)), (1, at(REMOTE, Family::V4))];
+    let mut plan = service(&[POD, NEIGHBOUR])
+        .endpoints(group(100), &many)
+        .members(0x8000_0000, 600, &members);
     plan.0.allowed.insert((
         tweed_planner::services::desired::FIRST_LIMIT,
         super::plan::span("192.0.2.0", "192.0.2.99"),
     ));
-    let many: Vec<_> = (1..200)
-        .map(|port| endpoint(POD.of(Family::V4), port))
-        .collect();
-    let plan = plan.endpoints(group(100), &many).members(
-        0x8000_0000,
-        600,
-        &[(0, at(POD, Family::V4)), (1, at(REMOTE, Family::V4))],
-    );
     lab.reconcile(&plan);
     let twin = crate::lab::Host::new();
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -219,10 +217,10 @@ fn a_restart_that_gives_limits_other_numbers_brings_their_sources_with_them() {
     );
     let plan = |limits: [Number; 2]| {
         let mut plan = service(&[NEIGHBOUR]);
-        for (to, limit, (first, last)) in
+        for (addresses, limit, (first, last)) in
             [(BALANCER, limits[0], all), (OTHER_SERVICE, limits[1], one)]
         {
-            let to = to.port(Family::V4, 80);
+            let to = addresses.port(Family::V4, 80);
             plan = plan.at(TCP, to, group(0));
             plan.0.limits.insert(frontend(TCP, to), limit);
             plan.0.allowed.insert((limit, span(first, last)));
@@ -266,13 +264,13 @@ fn change_under_storm(
     let clients: Vec<_> = FAMILIES
         .map(|family| {
             let (stop, asked) = (Arc::clone(&stop), Arc::clone(&asked));
-            let to = to.port(family, 80);
+            let address = to.port(family, 80);
             let open = move || loop {
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
                 // A packet that is lost is sent again after a second.
-                let mut stream = TcpStream::connect(to).expect("refused");
+                let mut stream = TcpStream::connect(address).expect("refused");
                 let mut text = String::new();
                 stream.read_to_string(&mut text).unwrap();
                 assert!(!text.is_empty());

@@ -97,10 +97,10 @@ fn the_endpoints_of_frontends_are_read_back_whatever_their_groups_hold() {
     let lab = Lab::new();
     // In parts, since they are more than one group has slots for.
     lab.reconcile(&plan(90));
-    let known = lab
+    let numbers = lab
         .0
         .with(|table: &mut Tables| table.services.known_numbers(&mut table.nft));
-    let known = known.unwrap().frontends_of(TCP);
+    let known = numbers.unwrap().frontends_of(TCP);
     for family in FAMILIES {
         let of = |address| {
             let (protocol, port) = (TCP, 80);

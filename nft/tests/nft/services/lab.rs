@@ -122,10 +122,10 @@ impl Lab {
     /// Makes the sets follow from one desired state to the next.
     pub fn follow(&self, old: &Desired, new: &Desired) -> Outcome {
         let delta = old.change_to(new);
-        let outcome = self
+        let followed = self
             .0
             .with(move |table| table.services.follow(&mut table.nft, &delta));
-        let outcome = outcome.unwrap();
+        let outcome = followed.unwrap();
         outcome.expect("the table does not know what it holds")
     }
 

@@ -64,9 +64,8 @@ fn slice(service: &str, endpoints: &[Addresses]) -> EndpointSlice {
 }
 
 fn list<T: Object>(objects: Vec<T>) -> impl Iterator<Item = Event<T>> {
-    let objects = objects.into_iter().map(Event::InitApply);
     std::iter::once(Event::Init)
-        .chain(objects)
+        .chain(objects.into_iter().map(Event::InitApply))
         .chain([Event::InitDone])
 }
 
@@ -210,8 +209,8 @@ fn groups_of_any_size_change_nothing_over_a_restart_of_the_agent() {
     lab.reconcile(&Plan(before.desired().clone()));
 
     lab.0.restart();
-    let slices = [("z", 30..190), ("b", 50..65), ("a", 20..150)];
-    let slices = slices.map(|(service, numbers)| numbered(service, numbers));
+    let slices = [("z", 30..190), ("b", 50..65), ("a", 20..150)]
+        .map(|(service, numbers)| numbered(service, numbers));
     let mut next = planner(services, slices.into());
     next.take_over(
         lab.0

@@ -56,9 +56,9 @@ impl Kind {
     fn describe(&self, cluster: &Cluster) -> String {
         let [ours, theirs] = &self.outcomes;
         let name = &self.service["metadata"]["name"];
-        let slices = cluster.slices.iter();
-        let slices = slices.filter(|one| one["metadata"]["labels"][SERVICE_LABEL] == *name);
-        let slices: Vec<String> = slices.map(|one| format!("\n  {one}")).collect();
+        let all = cluster.slices.iter();
+        let own = all.filter(|one| one["metadata"]["labels"][SERVICE_LABEL] == *name);
+        let slices: Vec<String> = own.map(|one| format!("\n  {one}")).collect();
         format!(
             "{:?}\n  tweed {ours:?}\n  kube-proxy {theirs:?}\n  zone {:?}, node ports at {:?}\n  {}{}",
             self.probe,

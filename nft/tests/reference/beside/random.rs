@@ -195,7 +195,7 @@ fn slices(service: &Value, name: &str, dice: &mut Dice) -> Vec<Value> {
             }
             let mut ports = service["spec"]["ports"].as_array().unwrap().clone();
             ports.retain(|_| !dice.chance(9));
-            let ports = ports.iter().map(|port| {
+            let targets = ports.iter().map(|port| {
                 let target = port["port"].as_u64().unwrap() + 8000;
                 json!({ "name": port["name"], "protocol": port["protocol"], "port": target })
             });
@@ -206,7 +206,7 @@ fn slices(service: &Value, name: &str, dice: &mut Dice) -> Vec<Value> {
                 },
                 "addressType": if v4 { "IPv4" } else { "IPv6" },
                 "endpoints": endpoints,
-                "ports": ports.collect::<Vec<_>>(),
+                "ports": targets.collect::<Vec<_>>(),
             }));
         }
     }

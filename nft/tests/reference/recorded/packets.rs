@@ -188,8 +188,8 @@ fn packets_fare_as_the_tests_of_kube_proxy_expect() {
             }
         }
     }
-    let listed = DIFFERENT.iter();
-    let listed = listed.flat_map(|(test, rows, _)| rows.iter().map(|row| (*test, *row)));
+    let tests = DIFFERENT.iter();
+    let listed = tests.flat_map(|(test, rows, _)| rows.iter().map(|row| (*test, *row)));
     for (test, row) in listed.filter(|row| !differ.contains(row)) {
         wrong.push(format!("{test}: {row} does not differ any more"));
     }

@@ -147,8 +147,8 @@ impl Row {
 }
 
 fn leads<K: Ord>(desired: &Desired, of: &Frontends<K>, key: &K, outside: bool) -> Leads {
-    let outside = outside.then(|| of.outside.get(key)).flatten();
-    let group = match outside.unwrap_or(&of.targets[key]) {
+    let from_outside = outside.then(|| of.outside.get(key)).flatten();
+    let group = match from_outside.unwrap_or(&of.targets[key]) {
         Target::Group(group, _) | Target::Affinity(group) => *group,
         Target::Reject => return Leads::Reject,
         Target::Drop => return Leads::Drop,
