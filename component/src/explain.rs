@@ -95,12 +95,12 @@ impl Explained {
         let flows = self.flows.iter().flat_map(Flow::steps);
         let about = Step::new(self.about.clone());
         let elsewhere = self.flows.iter().flat_map(Flow::elsewhere);
-        let elsewhere = elsewhere.map(|(address, node)| {
+        let hints = elsewhere.map(|(address, node)| {
             Step::note(format!(
                 "{address} is a pod of node {node}: ask there, or with a kubeconfig, what its own policies say"
             ))
         });
-        let steps = std::iter::once(about).chain(flows).chain(elsewhere);
+        let steps = std::iter::once(about).chain(flows).chain(hints);
         steps.chain(self.notes.iter().cloned()).collect()
     }
 }
@@ -135,9 +135,8 @@ impl Flow {
             Verdict::Allowed | Verdict::NoPod => "is allowed",
         };
         let said = Step::new(format!("{} → {} {verdict}", self.from, self.to));
-        let sides = [&self.egress, &self.ingress].into_iter();
-        let sides = sides.flat_map(|side| side.steps.iter().cloned());
-        std::iter::once(said).chain(sides).collect()
+        let sides = self.egress.steps.iter().chain(&self.ingress.steps);
+        std::iter::once(said).chain(sides.cloned()).collect()
     }
 }
 

@@ -64,13 +64,13 @@ impl<K: Ord + Clone, V: Clone> Watched<K, V> {
                 return Change::Nothing;
             }
             Event::InitDone => {
-                let Some(all) = self.listing.take() else {
+                let Some(listed) = self.listing.take() else {
                     return Change::Nothing;
                 };
                 let is_first = !std::mem::replace(&mut self.complete, true);
                 // A list comes by ascending key, which leaves the nodes of a tree half empty.
                 // Made of all objects at once they are full.
-                let all = all.into_iter().collect();
+                let all = listed.into_iter().collect();
                 return Change::Replace { all, is_first };
             }
             Event::Apply(object) => (key(object.key()), read(object)),

@@ -33,19 +33,19 @@ pub fn compare<K: Ord, A, B>(
     first: impl IntoIterator<Item = (K, A)>,
     second: impl IntoIterator<Item = (K, B)>,
 ) -> impl Iterator<Item = Entry<K, A, B>> {
-    let mut first = first.into_iter().peekable();
-    let mut second = second.into_iter().peekable();
+    let mut left = first.into_iter().peekable();
+    let mut right = second.into_iter().peekable();
     std::iter::from_fn(move || {
-        let order = match (first.peek(), second.peek()) {
+        let order = match (left.peek(), right.peek()) {
             (Some((a, _)), Some((b, _))) => a.cmp(b),
             (_, None) => Ordering::Less,
             (None, _) => Ordering::Greater,
         };
         match order {
-            Ordering::Less => first.next().map(|(key, a)| Entry::First(key, a)),
-            Ordering::Greater => second.next().map(|(key, b)| Entry::Second(key, b)),
+            Ordering::Less => left.next().map(|(key, a)| Entry::First(key, a)),
+            Ordering::Greater => right.next().map(|(key, b)| Entry::Second(key, b)),
             Ordering::Equal => {
-                let ((key, a), (_, b)) = first.next().zip(second.next())?;
+                let ((key, a), (_, b)) = left.next().zip(right.next())?;
                 Some(Entry::Both(key, a, b))
             }
         }

@@ -88,8 +88,8 @@ pub fn set_to(path: &str) -> Option<i32> {
     match path {
         IP_FORWARD | FORWARDING_V6 | TCP_BE_LIBERAL | TCP_IGNORE_INVALID_RST => Some(1),
         _ => {
-            let link = path.strip_prefix("net/ipv6/conf/")?;
-            let link = link.strip_suffix("/accept_ra")?;
+            let setting = path.strip_prefix("net/ipv6/conf/")?;
+            let link = setting.strip_suffix("/accept_ra")?;
             (!link.is_empty() && !link.contains('/')).then_some(ACCEPT_RA_ALWAYS)
         }
     }

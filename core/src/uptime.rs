@@ -13,9 +13,11 @@ const UPTIME: &str = "/proc/uptime";
 pub fn is_older_than_boot(path: &Path) -> bool {
     let written = fs::metadata(path).and_then(|about| about.modified()).ok();
     let age = written.and_then(|written| SystemTime::now().duration_since(written).ok());
-    let uptime = fs::read_to_string(UPTIME).ok();
-    let uptime: Option<f64> =
-        uptime.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
-    let uptime = uptime.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    matches!((age, uptime), (Some(age), Some(uptime)) if age > uptime)
+    matches!((age, uptime()), (Some(age), Some(uptime)) if age > uptime)
+}
+
+fn uptime() -> Option<Duration> {
+    let text = fs::read_to_string(UPTIME).ok()?;
+    let seconds = text.split_ascii_whitespace().next()?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
 }

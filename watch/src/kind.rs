@@ -28,8 +28,8 @@ pub trait Kind: Object {
 
     /// Group and version as manifests name them: `networking.k8s.io/v1`.
     fn api_version() -> &'static str {
-        let (group_version, _) = Self::PATH.rsplit_once('/').unwrap_or_default();
-        let group_version = group_version.trim_start_matches("/apis/");
+        let (path, _) = Self::PATH.rsplit_once('/').unwrap_or_default();
+        let group_version = path.trim_start_matches("/apis/");
         group_version.trim_start_matches("/api/")
     }
 

@@ -65,11 +65,10 @@ impl<K: Kind> Session<K> {
             } else {
                 MAX_JSON_PAGE
             };
-            let next = read_page(&events, response, max, |token| {
+            let read = read_page(&events, response, max, |token| {
                 self.next_page(&mut pages, token)
             });
-            let next = next.await;
-            let (version, next) = next.inspect_err(|error| {
+            let (version, next) = read.await.inspect_err(|error| {
                 if let AttemptError::Failed(failure) = error {
                     self.client.leave_for(&connection, failure);
                 }
@@ -149,8 +148,9 @@ impl<K: Kind> Session<K> {
             field_selector: self.field_selector.clone(),
             ..ListParams::default()
         };
-        let request = Request::new(self.path.as_str()).list(&parameters);
-        let request = request.map_err(|e| Failure::request(&e))?;
+        let request = Request::new(self.path.as_str())
+            .list(&parameters)
+            .map_err(|e| Failure::request(&e))?;
         match self.client.open(request, ANSWER_TIMEOUT).await {
             // A list in one piece needs no snapshot.
             Err(Failure::Expired) if !self.pages_expired => {
@@ -200,8 +200,8 @@ async fn read_protobuf_page<K: Kind, N, F: Future<Output = Result<N, AttemptErro
     let mut page = Page::new(body);
     // The metadata precedes the objects, so that the next page can be
     // requested while they arrive.
-    let metadata = send_until_metadata(events, url, &mut page).await?;
-    let metadata = metadata.unwrap_or_default();
+    let found = send_until_metadata(events, url, &mut page).await?;
+    let metadata = found.unwrap_or_default();
     let rest = async {
         while (send_until_metadata(events, url, &mut page).await?).is_some() {}
         Ok(())
@@ -218,8 +218,7 @@ async fn read_json_page<K: Kind, N, F: Future<Output = Result<N, AttemptError>>>
     max: usize,
     next: impl FnOnce(String) -> F,
 ) -> Result<(String, N), AttemptError> {
-    let text = body.rest(max).await;
-    let text = text.map_err(|error| error.of_answer(url))?;
+    let text = body.rest(max).await.map_err(|e| e.of_answer(url))?;
     let page: json::Page<'_> =
         serde_json::from_slice(text).map_err(|e| Failure::garbage(url, &e))?;
     let objects = async {

@@ -24,9 +24,9 @@ impl Scope {
             return K::PATH.to_owned();
         };
         let (group_version, plural) = K::PATH.rsplit_once('/').unwrap_or_default();
-        let namespace = utf8_percent_encode(namespace, NON_ALPHANUMERIC).to_string();
+        let escaped = utf8_percent_encode(namespace, NON_ALPHANUMERIC).to_string();
         // A name has no others that are escaped.
-        let namespace = namespace.replace("%2D", "-").replace("%2E", ".");
+        let namespace = escaped.replace("%2D", "-").replace("%2E", ".");
         format!("{group_version}/namespaces/{namespace}/{plural}")
     }
 

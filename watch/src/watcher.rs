@@ -103,9 +103,11 @@ impl Watcher {
     /// share.
     pub fn new(client: ApiClient, scope: Scope) -> Self {
         let pauses = |min, max| {
-            let pauses = ExponentialBuilder::default();
-            let pauses = pauses.with_min_delay(min).with_max_delay(max);
-            pauses.with_jitter().without_max_times()
+            ExponentialBuilder::default()
+                .with_min_delay(min)
+                .with_max_delay(max)
+                .with_jitter()
+                .without_max_times()
         };
         Self {
             client,
@@ -293,8 +295,9 @@ impl<K: Kind> Session<K> {
     async fn watch(&mut self, version: String) -> Result<(), AttemptError> {
         let mut parameters = WatchParams::default().timeout(fastrand::u32(WATCH_SECONDS));
         parameters.field_selector.clone_from(&self.field_selector);
-        let request = Request::new(self.path.as_str()).watch(&parameters, &version);
-        let request = request.map_err(|e| Failure::request(&e))?;
+        let request = Request::new(self.path.as_str())
+            .watch(&parameters, &version)
+            .map_err(|e| Failure::request(&e))?;
         let max_silence = self.max_silence.without_bookmarks;
         let (mut response, connection) = self.client.open(request, max_silence).await?;
         self.last_contact.now();

@@ -114,10 +114,10 @@ impl Connection {
     fn wait(&self, deadline: Instant) -> Result<(), ClientError> {
         let left = deadline.saturating_duration_since(Instant::now());
         // Rounded up: less than a millisecond would be a busy loop.
-        let left = left.as_micros().div_ceil(1000);
-        let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let milliseconds = left.as_micros().div_ceil(1000);
+        let timeout = PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX);
         let mut fds = [PollFd::new(self.stream.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, left) {
+        match poll(&mut fds, timeout) {
             Ok(0) => Err(ClientError::Silent),
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(error) => Err(self.unreadable(error.into())),

@@ -59,11 +59,11 @@ impl From<Labels> for NodeLabels {
     /// A label with [`END`] in it is none, and is left out.
     fn from(labels: Labels) -> Self {
         let (mut keys, mut values) = (String::new(), String::new());
-        let labels = labels.iter();
-        for (key, value) in labels.filter(|(key, value)| !key.contains(END) && !value.contains(END))
-        {
-            keys.extend([key.as_str(), "\0"]);
-            values.extend([value.as_str(), "\0"]);
+        for (key, value) in &labels {
+            if !key.contains(END) && !value.contains(END) {
+                keys.extend([key.as_str(), "\0"]);
+                values.extend([value.as_str(), "\0"]);
+            }
         }
         Self {
             keys: keys.into(),

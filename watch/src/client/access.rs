@@ -150,17 +150,18 @@ impl Access {
                 kubeconfig::include_files(&mut kubeconfig, path).map_err(|e| unusable(&e))?;
                 let proxy_url = take_proxy_url(&mut kubeconfig);
                 let options = KubeConfigOptions::default();
-                let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-                let config = config.map_err(|e| unusable(&e))?;
+                let config = Config::from_custom_kubeconfig(kubeconfig, &options)
+                    .await
+                    .map_err(|e| unusable(&e))?;
                 Ok(Found::new(config, proxy_url))
             }
             Self::InCluster { server } => {
                 kubeconfig::check_service_account().map_err(|e| Failure::in_cluster(&e))?;
-                let config = match server {
+                let mut config = match server {
                     None => Config::incluster_env(),
                     Some(_) => Config::incluster_dns(),
-                };
-                let mut config = config.map_err(|e| Failure::in_cluster(&e))?;
+                }
+                .map_err(|e| Failure::in_cluster(&e))?;
                 if let Some(server) = server {
                     config.cluster_url = server.clone();
                 }
@@ -259,8 +260,8 @@ pub(super) fn bearer(path: &Path) -> Result<HeaderValue, String> {
     let why =
         |error: &dyn fmt::Display| format!("cannot use the token in {}: {error}", path.display());
     let text = regular_file::read_text(path, limits::CREDENTIALS).map_err(|e| why(&e))?;
-    let header = HeaderValue::try_from(format!("Bearer {}", text.trim()));
-    let mut header = header.map_err(|e| why(&e))?;
+    let mut header =
+        HeaderValue::try_from(format!("Bearer {}", text.trim())).map_err(|e| why(&e))?;
     header.set_sensitive(true);
     Ok(header)
 }

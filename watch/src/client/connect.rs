@@ -123,9 +123,9 @@ fn tls<C>(
         .with_tls_config(tls)
         .https_or_http();
     if let Some(name) = &config.tls_server_name {
-        let name = name.clone().try_into();
-        let name = name.map_err(|error| kube::Error::Service(Box::new(error)))?;
-        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
+        let server =
+            (name.clone().try_into()).map_err(|error| kube::Error::Service(Box::new(error)))?;
+        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(server));
     }
     Ok(if with_http2 {
         builder.enable_all_versions().wrap_connector(connector)

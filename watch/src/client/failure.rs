@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_pause_that_the_server_asks_for_is_kept_within_bounds_and_the_own_comes_after_it() {
-        for (header, asked) in [
+        for (text, asked) in [
             (None, 0),
             (Some("7"), 7),
             (Some(" 7 "), 7),
@@ -291,9 +291,9 @@ mod tests {
             (Some("-1"), 0),
             (Some("Thu, 26 Nov 2026 12:00:00 GMT"), 0),
         ] {
-            let header = header.map(HeaderValue::from_static);
-            let failure = Failure::status("https://api", 429, "too many requests");
-            let failure = failure.with_retry_after(header.as_ref());
+            let header = text.map(HeaderValue::from_static);
+            let failure = Failure::status("https://api", 429, "too many requests")
+                .with_retry_after(header.as_ref());
             for own in [250, 400].map(Duration::from_millis) {
                 assert_eq!(
                     failure.pause(own),

@@ -25,8 +25,8 @@ pub(super) enum Unusable {
 
 /// The kubeconfig at `path`. Paths in it are as they are written there.
 pub(super) fn read(path: &Path) -> Result<Kubeconfig, Unusable> {
-    let text = regular_file::read_text(path, limits::KUBECONFIG);
-    let text = text.map_err(|source| unreadable(path, source))?;
+    let text = regular_file::read_text(path, limits::KUBECONFIG)
+        .map_err(|source| unreadable(path, source))?;
     Ok(Kubeconfig::from_yaml(&text)?)
 }
 
@@ -61,8 +61,8 @@ pub(super) fn include_files(kubeconfig: &mut Kubeconfig, path: &Path) -> Result<
     user.token_file.as_mut().into_iter().for_each(absolute);
     let command = user.exec.as_mut().and_then(|exec| exec.command.as_mut());
     // A bare name is looked for in PATH.
-    let command = command.filter(|command| command.contains('/'));
-    command.into_iter().for_each(absolute);
+    let program = command.filter(|command| command.contains('/'));
+    program.into_iter().for_each(absolute);
     Ok(())
 }
 
@@ -74,8 +74,8 @@ fn include<T: From<String>>(
 ) -> Result<(), Unusable> {
     if let (None, Some(file)) = (&data, file) {
         let path = folder.join(file);
-        let content = regular_file::read(&path, limits::CREDENTIALS);
-        let content = content.map_err(|source| unreadable(&path, source))?;
+        let content = regular_file::read(&path, limits::CREDENTIALS)
+            .map_err(|source| unreadable(&path, source))?;
         *data = Some(STANDARD.encode(content).into());
     }
     Ok(())

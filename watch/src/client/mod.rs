@@ -230,18 +230,18 @@ impl Connection {
         answer_timeout: Duration,
         max_silence: Duration,
     ) -> Result<Response, Failure> {
-        let mut request = request.map(kube::client::Body::from);
-        request.headers_mut().insert(ACCEPT, accept);
+        let mut outgoing = request.map(kube::client::Body::from);
+        outgoing.headers_mut().insert(ACCEPT, accept);
         if let Some(file) = &self.token_file {
             let credentials = |why| Failure::Credentials {
                 url: self.url.clone(),
                 why,
             };
             let bearer = access::bearer(file).map_err(credentials)?;
-            request.headers_mut().insert(AUTHORIZATION, bearer);
+            outgoing.headers_mut().insert(AUTHORIZATION, bearer);
         }
-        let answer = tokio::time::timeout(answer_timeout, self.client.send(request)).await;
-        let answer = answer
+        let answer = tokio::time::timeout(answer_timeout, self.client.send(outgoing))
+            .await
             .map_err(|_| Failure::silent(&self.url, answer_timeout))?
             .map_err(|error| Failure::unreachable(&self.url, &error))?;
         let status = answer.status();
@@ -264,11 +264,10 @@ impl Connection {
 impl Response {
     /// A response without a server, whose body is all there.
     pub fn of_pieces(protobuf: bool, pieces: Vec<Bytes>) -> Self {
-        let pieces = pieces.into_iter().map(Ok);
         Self {
             url: "the answer".to_owned(),
             protobuf,
-            body: Body::new(stream::iter(pieces), ANSWER_TIMEOUT),
+            body: Body::new(stream::iter(pieces.into_iter().map(Ok)), ANSWER_TIMEOUT),
         }
     }
 

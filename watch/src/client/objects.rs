@@ -51,20 +51,24 @@ impl ApiClient {
             Value::Null => Vec::new(),
             body => body.to_string().into_bytes(),
         };
-        let request = http::Request::builder().method(method).uri(path);
-        let request = request.header(CONTENT_TYPE, content_type).body(body);
-        let request = request.map_err(|error| Failure::request(&error))?;
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header(CONTENT_TYPE, content_type)
+            .body(body)
+            .map_err(|error| Failure::request(&error))?;
         let connection = self.connection().await?;
         let exchange = async {
             let mut response = connection
                 .send(request, ONLY_JSON, TIMEOUT, TIMEOUT)
                 .await?;
-            let object = response.body.rest(MAX_OBJECT).await;
-            let object = object.map_err(|error| error.of_answer(&response.url))?;
+            let body = response.body.rest(MAX_OBJECT).await;
+            let object = body.map_err(|error| error.of_answer(&response.url))?;
             serde_json::from_slice(object).map_err(|e| Failure::garbage(&response.url, &e))
         };
-        let answer = tokio::time::timeout(TIMEOUT, exchange).await;
-        let answer = answer.unwrap_or_else(|_| Err(Failure::silent(&connection.url, TIMEOUT)));
+        let answer = tokio::time::timeout(TIMEOUT, exchange)
+            .await
+            .unwrap_or_else(|_| Err(Failure::silent(&connection.url, TIMEOUT)));
         if answer.as_ref().is_err_and(|failure| !failure.is_answered()) {
             self.leave(&connection);
         }

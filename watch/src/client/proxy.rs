@@ -81,23 +81,23 @@ impl Proxy {
         if url.is_empty() {
             return Ok(None);
         }
-        let proxy = if is_https {
+        let parsed = if is_https {
             Self::parse(url)
         } else {
             Err(InvalidProxy::PlainServer)
         };
-        let proxy = proxy.map_err(|error| Failure::proxy(server, origin, &error))?;
+        let proxy = parsed.map_err(|error| Failure::proxy(server, origin, &error))?;
         Ok(Some(proxy))
     }
 
     fn parse(url: &str) -> Result<Self, InvalidProxy> {
-        let url = url.trim();
-        let url = if url.contains("://") {
-            url.to_owned()
+        let text = url.trim();
+        let with_scheme = if text.contains("://") {
+            text.to_owned()
         } else {
-            format!("http://{url}")
+            format!("http://{text}")
         };
-        let url: Uri = url.parse().map_err(|_| InvalidProxy::NoUrl)?;
+        let url: Uri = with_scheme.parse().map_err(|_| InvalidProxy::NoUrl)?;
         let scheme = url.scheme_str().unwrap_or_default();
         if scheme != "http" {
             return Err(InvalidProxy::Scheme(scheme.to_owned()));
@@ -161,8 +161,7 @@ fn is_excepted(server: &Uri, no_proxy: &str) -> bool {
 /// A host and the port after it, where there is one.
 fn with_port(entry: &str) -> (&str, Option<u16>) {
     let split = entry.rsplit_once(':');
-    let split = split.and_then(|(name, port)| Some((name, port.parse().ok()?)));
-    match split {
+    match split.and_then(|(name, port)| Some((name, port.parse().ok()?))) {
         Some((name, port)) => (without_brackets(name), Some(port)),
         None => (without_brackets(entry), None),
     }
@@ -207,7 +206,7 @@ mod tests {
 
     #[test]
     fn an_https_server_is_reached_by_the_proxy_of_the_environment() {
-        for (variable, expected) in [
+        for (variable, url) in [
             ("", None),
             ("http://proxy:3128", Some("http://proxy:3128/")),
             ("proxy:3128", Some("http://proxy:3128/")),
@@ -217,7 +216,7 @@ mod tests {
                 Some("http://[2001:db8::9]:3128/"),
             ),
         ] {
-            let expected = expected.map(str::to_owned);
+            let expected = url.map(str::to_owned);
             assert_eq!(proxy(SERVER, variable, ""), Ok(expected), "{variable}");
         }
         assert_eq!(proxy("http://api.example.org/", "proxy:3128", ""), Ok(None));
@@ -282,12 +281,12 @@ mod tests {
             https_proxy: "other:1".to_owned(),
             no_proxy: "*".to_owned(),
         };
-        let proxy = Proxy::to(
+        let chosen = Proxy::to(
             &SERVER.parse().unwrap(),
             Some("http://proxy:3128"),
             &variables,
         );
-        let proxy = proxy.unwrap().unwrap();
+        let proxy = chosen.unwrap().unwrap();
         assert_eq!(proxy.uri, "http://proxy:3128/");
         assert_eq!(proxy.authorization, None);
     }
@@ -298,8 +297,8 @@ mod tests {
             https_proxy: "http://me:p%40ss@proxy:3128".to_owned(),
             ..ProxyVariables::default()
         };
-        let proxy = Proxy::to(&SERVER.parse().unwrap(), None, &variables);
-        let proxy = proxy.unwrap().unwrap();
+        let chosen = Proxy::to(&SERVER.parse().unwrap(), None, &variables);
+        let proxy = chosen.unwrap().unwrap();
         assert_eq!(proxy.uri, "http://proxy:3128/");
         // The Base64 of `me:p@ss`.
         assert_eq!(proxy.authorization.unwrap(), "Basic bWU6cEBzcw==");
@@ -322,8 +321,8 @@ mod tests {
             assert_eq!(proxy(SERVER, https_proxy, "example.org"), Ok(None));
         }
         let plain = "http://192.0.2.1:8080/".parse().unwrap();
-        let error = Proxy::to(&plain, Some("http://proxy:1"), &ProxyVariables::default());
-        let error = error.unwrap_err().to_string();
+        let refused = Proxy::to(&plain, Some("http://proxy:1"), &ProxyVariables::default());
+        let error = refused.unwrap_err().to_string();
         assert!(error.contains("proxy-url"), "{error}");
     }
 }

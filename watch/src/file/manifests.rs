@@ -146,8 +146,8 @@ impl<K: Kind> Found<K> {
                 self.add(item)?;
             }
         } else if is_own_version && kind == K::NAME {
-            let object = K::from_fields(document.fields);
-            let object = object.map_err(|why| Broken::Invalid(number, why))?;
+            let object =
+                K::from_fields(document.fields).map_err(|why| Broken::Invalid(number, why))?;
             let key = object.key();
             if !self.keys.insert(key.clone()) {
                 let kinds = K::KINDS;

@@ -68,8 +68,8 @@ fn optional_string(object: &mut Value, name: &str) -> String {
 
 /// The name and the value of the only field of a JSON object. Null is no field.
 fn only_field(value: &Value) -> Option<(&str, Value)> {
-    let fields = value.as_object()?;
-    let mut fields = fields.iter().filter(|(_, value)| !value.is_null());
+    let object = value.as_object()?;
+    let mut fields = object.iter().filter(|(_, value)| !value.is_null());
     match (fields.next(), fields.next()) {
         (Some((name, value)), None) => Some((name, value.clone())),
         _ => None,

@@ -1,7 +1,5 @@
 //! The metadata of objects, as far as it is used.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -116,17 +114,16 @@ impl From<Value> for Time {
 
 /// Labels by key.
 pub(super) fn labels(entries: Vec<Label>) -> Labels {
-    let entries = entries.into_iter();
-    let labels: BTreeMap<_, _> = entries.map(|l| (lossy(l.key), lossy(l.value))).collect();
-    labels
+    let pairs = entries.into_iter().map(|l| (lossy(l.key), lossy(l.value)));
+    pairs.collect()
 }
 
 /// The labels in a JSON object; its values become text. `None` if it is none.
 pub(super) fn labels_of(value: Value) -> Option<Vec<Label>> {
-    let Value::Object(labels) = value else {
+    let Value::Object(fields) = value else {
         return None;
     };
-    let labels = labels.into_iter().map(|(key, value)| Label {
+    let labels = fields.into_iter().map(|(key, value)| Label {
         key: key.into_bytes(),
         value: text(value),
     });

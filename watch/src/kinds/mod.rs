@@ -50,8 +50,8 @@ pub(crate) fn is_known(kind: &str, api_version: Option<&str>) -> bool {
 }
 
 fn is_of<K: Kind>(kind: &str, api_version: Option<&str>) -> bool {
-    let kind = kind.strip_suffix("List").unwrap_or(kind);
-    kind == K::NAME && api_version.is_none_or(|version| version == K::api_version())
+    let single = kind.strip_suffix("List").unwrap_or(kind);
+    single == K::NAME && api_version.is_none_or(|version| version == K::api_version())
 }
 
 /// The values of a list without room for more. `collect` keeps the allocation of what it reads,
@@ -71,9 +71,9 @@ pub(crate) fn lossy(bytes: Vec<u8>) -> String {
 /// The texts of a list that replaced a field with one text, which is the list's first
 /// and stands alone in what old servers say.
 fn list_or_first(list: Vec<Vec<u8>>, first: Vec<Vec<u8>>) -> Vec<String> {
-    let texts = |bytes: Vec<Vec<u8>>| -> Vec<String> {
-        let bytes = bytes.into_iter().filter(|bytes| !bytes.is_empty());
-        exact(bytes.map(lossy))
+    let texts = |values: Vec<Vec<u8>>| -> Vec<String> {
+        let given = values.into_iter().filter(|value| !value.is_empty());
+        exact(given.map(lossy))
     };
     match texts(list) {
         none if none.is_empty() => texts(first),
@@ -172,8 +172,8 @@ where
 
 /// Deserializes a number; what is none of 32 bits is 0, which is no port.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
-    let number = Value::deserialize(deserializer)?.as_i64();
-    let number = number.and_then(|number| i32::try_from(number).ok());
+    let wide = Value::deserialize(deserializer)?.as_i64();
+    let number = wide.and_then(|number| i32::try_from(number).ok());
     Ok(number.unwrap_or_default())
 }
 

@@ -43,8 +43,8 @@ mod tests {
 
     #[test]
     fn labels_are_sorted_and_a_value_of_the_wrong_type_becomes_text() {
-        let expected = [("a", ""), ("b", "7"), ("c", "x")];
-        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let expected = [("a", ""), ("b", "7"), ("c", "x")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()));
         let found = labels_of(json!({"c": "x", "b": 7, "a": ""}));
         assert_eq!(found.into_iter().collect::<Vec<_>>(), expected);
     }

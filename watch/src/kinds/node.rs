@@ -249,8 +249,8 @@ mod tests {
             assert_eq!(why, "has no metadata.name");
         }
         for name in ["a b", "a\nb", "a/b", "ä", &"a".repeat(254)] {
-            let why = node(json!({"metadata": {"name": name}})).unwrap_err();
-            let why = why.to_string();
+            let error = node(json!({"metadata": {"name": name}})).unwrap_err();
+            let why = error.to_string();
             assert!(why.ends_with(", which no Node can have"), "{why}");
         }
     }

@@ -245,8 +245,8 @@ mod tests {
             b"etcd-cp".as_slice(),
             &[0x62, entry.len() as u8],
             &entry,
-        ];
-        let metadata = metadata.concat();
+        ]
+        .concat();
         let bytes = [&[0x0a, metadata.len() as u8], metadata.as_slice()].concat();
         let decoded: PodFields = prost::Message::decode(bytes.as_slice()).unwrap();
         let decoded = Pod::from_fields(decoded).unwrap();

@@ -63,9 +63,10 @@ pub(super) fn selector<'de, D: Deserializer<'de>>(
 
 /// Deserializes labels, which are none if they are null.
 fn only_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Label>, D::Error> {
-    let labels = Option::deserialize(deserializer)?.map(labels_of);
-    let labels = labels.unwrap_or_else(|| Some(Vec::new()));
-    labels.ok_or_else(|| D::Error::custom("no labels"))
+    match Option::deserialize(deserializer)? {
+        None => Ok(Vec::new()),
+        Some(value) => labels_of(value).ok_or_else(|| D::Error::custom("no labels")),
+    }
 }
 
 /// Deserializes expressions, which are none if they are null.

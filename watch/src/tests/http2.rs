@@ -109,9 +109,9 @@ impl Http2Server {
 
 async fn wait_for(what: &str, of: &watch::Receiver<usize>, is: impl Fn(usize) -> bool) {
     let mut changed = of.clone();
-    let waited = tokio::time::timeout(STUCK, changed.wait_for(|now| is(*now)));
-    let waited = waited.await.is_ok();
-    assert!(waited, "{} {what}", *of.borrow());
+    let change = tokio::time::timeout(STUCK, changed.wait_for(|now| is(*now)));
+    let in_time = change.await.is_ok();
+    assert!(in_time, "{} {what}", *of.borrow());
 }
 
 /// Answers what comes by one connection until it ends.
@@ -154,8 +154,8 @@ async fn answer(uri: String, mut respond: SendResponse<Bytes>, mut told: watch::
     let mut body = respond
         .send_response(response.body(()).unwrap(), false)
         .unwrap();
-    if let Some(size) = uri.split_once("large=") {
-        let size = size.1.parse().unwrap();
+    if let Some((_, digits)) = uri.split_once("large=") {
+        let size = digits.parse().unwrap();
         body.send_data(vec![b' '; size].into(), true).unwrap();
     } else if uri.contains("watch=true") {
         let mut said = 0;

@@ -143,8 +143,8 @@ impl TestKind for Node {
         let taint = Message::default()
             .text(1, TO_BE_DELETED)
             .text(3, "NoSchedule");
-        let spec = Message::default().text(1, cidr).text(7, cidr).number(4, 1);
-        let spec = spec.message(5, taint);
+        let cidrs = Message::default().text(1, cidr).text(7, cidr);
+        let spec = cidrs.number(4, 1).message(5, taint);
         let condition = Message::default().text(1, "Ready").text(2, "Unknown");
         let address = Message::default().text(1, "InternalIP").text(2, VALUE);
         let image = Message::default().text(1, "registry/image").number(2, 1);

@@ -85,8 +85,8 @@ impl<K: Kind> Store<K> {
         let mut seen = Vec::new();
         let stuck = tokio::time::Instant::now() + STUCK;
         loop {
-            let event = tokio::time::timeout_at(stuck, events.recv()).await;
-            let event = event.expect("the event that was waited for").unwrap();
+            let received = tokio::time::timeout_at(stuck, events.recv()).await;
+            let event = received.expect("the event that was waited for").unwrap();
             self.apply(event.clone());
             seen.push(event);
             if seen.last().is_some_and(&last) {

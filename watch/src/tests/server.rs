@@ -118,8 +118,8 @@ async fn serve(
     // answers in step.
     let answer = answers.lock().unwrap().pop_front();
     let mut lines = head.lines().filter_map(|line| line.split_once(": "));
-    let authorization = lines.find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-    let authorization = authorization.map_or("", |(_, value)| value).to_owned();
+    let header = lines.find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+    let authorization = header.map_or("", |(_, value)| value).to_owned();
     credentials.lock().unwrap().push(authorization.clone());
     let answer = match answer {
         Some(Answer::For(token, answer)) if authorization == format!("Bearer {token}") => {
@@ -142,8 +142,8 @@ async fn serve(
         Some(Answer::Protobuf(status, body)) => {
             whole(&mut connection, status, PROTOBUF, &body).await;
         }
-        Some(Answer::Stream(pieces, end)) => {
-            let pieces = pieces.into_iter().map(String::into_bytes).collect();
+        Some(Answer::Stream(texts, end)) => {
+            let pieces = texts.into_iter().map(String::into_bytes).collect();
             stream(&mut connection, "application/json", pieces, end).await;
         }
         Some(Answer::ProtobufStream(pieces, end)) => {

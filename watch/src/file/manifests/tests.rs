@@ -60,8 +60,7 @@ metadata: {name: b, creationTimestamp: 2026-11-21T10:00:00Z}
 
 /// The names of the objects in `text`, in which "Node" stands for the kind.
 fn names<K: Kind>(text: &str) -> Result<Vec<String>, Broken> {
-    let text = text.replace("Node", K::NAME);
-    let objects = parse::<K>(text.as_bytes())?;
+    let objects = parse::<K>(text.replace("Node", K::NAME).as_bytes())?;
     Ok(objects.iter().map(|object| object.key().name).collect())
 }
 
@@ -171,8 +170,8 @@ fn an_invalid_manifest_breaks_the_file<K: Kind>() {
     ] {
         let why = names::<K>(text).unwrap_err();
         assert!(matches!(why, Broken::Syntax(_)), "{text:?}: {why}");
-        let why = why.to_string();
-        assert!(why.chars().all(|c| !c.is_control()), "{why:?}");
+        let message = why.to_string();
+        assert!(message.chars().all(|c| !c.is_control()), "{message:?}");
     }
 }
 
