@@ -81,8 +81,7 @@ fn same_in_protobuf<K: Kind>(object: &Value) {
         return;
     };
     let bytes = fields.encode_to_vec();
-    let decoded = K::Fields::decode(&*bytes);
-    let decoded = decoded.expect("what was encoded is decoded");
+    let decoded = K::Fields::decode(&*bytes).expect("what was encoded is decoded");
     let fields = read().expect("as before");
     assert_eq!(K::from_fields(decoded), K::from_fields(fields));
 }
@@ -100,9 +99,9 @@ fn is_not_widened(object: &Value) {
         ("ingress", "from", &policy.ingress),
         ("egress", "to", &policy.egress),
     ] {
-        let given = object.pointer(&format!("/spec/{direction}"));
-        let given = given.and_then(Value::as_array).into_iter().flatten();
-        for (given, rule) in given.zip(rules) {
+        let found = object.pointer(&format!("/spec/{direction}"));
+        let listed = found.and_then(Value::as_array).into_iter().flatten();
+        for (given, rule) in listed.zip(rules) {
             let Rule {
                 peers: found,
                 ports,

@@ -77,8 +77,8 @@ pub(crate) fn same_in_every_encoding(nodes: &[Node]) {
     let metadata = [field(2, b"7"), field(3, b"next")].concat();
     let mut list = field(1, &metadata);
     for manifest in &manifests {
-        let fields = serde_json::from_value::<<Node as Kind>::Fields>(manifest.clone());
-        let fields = fields.expect("a manifest is decoded");
+        let decoded = serde_json::from_value::<<Node as Kind>::Fields>(manifest.clone());
+        let fields = decoded.expect("a manifest is decoded");
         list.extend(field(2, &fields.encode_to_vec()));
     }
     let protobuf = answer(true, &envelope(&list), 0);

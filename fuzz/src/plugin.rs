@@ -41,8 +41,8 @@ pub fn check(input: &[u8]) {
         return;
     }
     let document: Value = serde_json::from_slice(&stdout).expect("one JSON document");
-    let version = document["cniVersion"].as_str().and_then(CniVersion::find);
-    let version = version.expect("the document has a supported version");
+    let found = document["cniVersion"].as_str().and_then(CniVersion::find);
+    let version = found.expect("the document has a supported version");
     if code != 0 {
         assert!(document["msg"].is_string(), "{document}");
         assert_ne!(document["code"], 999, "a bug: {document}");

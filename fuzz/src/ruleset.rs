@@ -67,8 +67,8 @@ pub(crate) fn flows(family: Family) -> Vec<Flow> {
         Family::V4 => ["10.244.1.0/24", "10.244.2.0/24"],
         Family::V6 => ["fd00:0:0:1::/64", "fd00:0:0:2::/64"],
     };
-    let ranges = ranges.iter().filter_map(|range| range.parse().ok());
-    let ends: Vec<_> = ranges
+    let parsed = ranges.iter().filter_map(|range| range.parse().ok());
+    let ends: Vec<_> = parsed
         .zip([FlowLink::Pod, FlowLink::other("eth0", 2)])
         .collect();
     let [here, there] = ends[..] else {

@@ -173,9 +173,9 @@ fn destinations(plans: [&Desired; 2]) -> BTreeSet<Frontend> {
                 port: one.port,
             }));
         }
-        let addresses = desired.cluster_ips.iter().chain(&desired.foreign);
-        let addresses = addresses.copied();
-        let addresses = addresses.chain(desired.service_networks.iter().map(|span| span.last));
+        let known = desired.cluster_ips.iter().chain(&desired.foreign);
+        let last = desired.service_networks.iter().map(|span| span.last);
+        let addresses = known.copied().chain(last);
         found.extend(addresses.map(|address| Frontend {
             address,
             protocol: PROTOCOL,
@@ -247,9 +247,8 @@ pub fn check(input: &[u8]) {
     let (followed, expected) = (index.planner.desired(), fresh.planner.desired());
     nothing_sound_is_stale(followed);
     for key in destinations([followed, expected]) {
-        let sources = SOURCES.map(|(source, is_own)| (source.parse::<IpAddr>(), is_own));
-        for (source, is_own) in sources {
-            let source = source.expect("it is an address");
+        for (text, is_own) in SOURCES {
+            let source: IpAddr = text.parse().expect("it is an address");
             if source.is_ipv4() == key.address.is_ipv4() {
                 let expected = verdict(expected, source, is_own, key);
                 assert_eq!(verdict(followed, source, is_own, key), expected, "{key:?}");
@@ -264,8 +263,8 @@ pub fn check(input: &[u8]) {
             destination: true,
             client: false,
         };
-        let explained = index.planner.explain(&question, own, &Places::default());
-        let explained = explained.expect("an address can always be asked for");
+        let answer = index.planner.explain(&question, own, &Places::default());
+        let explained = answer.expect("an address can always be asked for");
         let found = lookup::frontend(followed, key, true);
         let says_port = explained
             .steps

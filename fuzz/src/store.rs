@@ -133,8 +133,8 @@ fn host_locals(folder: &Path) -> Vec<(IpAddr, Vec<u8>)> {
 
 /// A folder with these entries, in memory if possible, as `/run` is.
 fn fill(input: &[u8]) -> TempDir {
-    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-    let folder = folder.expect("a temporary folder");
+    let created = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let folder = created.expect("a temporary folder");
     let store = folder.path().join(NETWORK);
     let made = fs::create_dir_all(store.join("attachments"));
     made.expect("a folder in it");
@@ -145,8 +145,8 @@ fn fill(input: &[u8]) -> TempDir {
             continue;
         };
         let path = store.join(name);
-        let target = String::from_utf8_lossy(content);
-        let target = target.trim_end_matches('\n');
+        let text = String::from_utf8_lossy(content);
+        let target = text.trim_end_matches('\n');
         // What is there already, or cannot be made, is left out.
         let _ = match kind {
             b"file" => fs::write(path, content),

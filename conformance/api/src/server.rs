@@ -85,13 +85,13 @@ impl Server {
         identity: Option<&Identity>,
         objects: impl IntoIterator<Item = (&'static str, Arc<Object>)>,
     ) -> anyhow::Result<Self> {
-        let objects = objects.into_iter().map(|(collection, object)| {
+        let keyed = objects.into_iter().map(|(collection, object)| {
             let key = key(collection, &object.namespace, &object.name);
             (key, object)
         });
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
-                objects: objects.collect(),
+                objects: keyed.collect(),
                 log: Vec::new(),
             }),
             events: watch::Sender::new(0),

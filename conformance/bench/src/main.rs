@@ -89,8 +89,8 @@ impl Options {
         };
         // Without links and dots: it is run from other working directories.
         let path = folder.join(name);
-        let found = std::fs::canonicalize(&path);
-        let found = found.with_context(|| format!("--before: {}", path.display()))?;
+        let resolved = std::fs::canonicalize(&path);
+        let found = resolved.with_context(|| format!("--before: {}", path.display()))?;
         Ok(Some(found))
     }
 }

@@ -119,8 +119,8 @@ impl Table {
     /// Adds the value of one round to the row of this name, which is made where
     /// it is not there yet.
     pub fn record(&mut self, row: &str, subject: usize, value: f64) {
-        let at = self.rows.iter().position(|old| old.name == row);
-        let at = at.unwrap_or_else(|| {
+        let known = self.rows.iter().position(|old| old.name == row);
+        let at = known.unwrap_or_else(|| {
             self.rows.push(Row {
                 name: row.to_owned(),
                 samples: vec![Vec::new(); self.subjects.len()],

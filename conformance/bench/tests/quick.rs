@@ -46,15 +46,15 @@ fn tables(verb: &str, arguments: &[&str]) -> BTreeMap<String, Table> {
 impl Table {
     fn read(text: &str) -> Self {
         let lines = text.lines().filter_map(|line| line.strip_prefix("| "));
-        let mut rows = lines.map(|line| {
-            let cells = line.strip_suffix(" |").unwrap().split(" | ");
-            let mut cells = cells.map(|cell| cell.trim_matches(['|', ' ']).to_owned());
+        let mut read = lines.map(|line| {
+            let padded = line.strip_suffix(" |").unwrap().split(" | ");
+            let mut cells = padded.map(|cell| cell.trim_matches(['|', ' ']).to_owned());
             (cells.next().unwrap(), cells.collect::<Vec<_>>())
         });
         // The first cell of the head is empty: `| | tweed | …`.
-        let (first, others) = rows.next().unwrap();
+        let (first, others) = read.next().unwrap();
         let columns = [vec![first], others].concat();
-        let rows: Vec<_> = rows.collect();
+        let rows: Vec<_> = read.collect();
         for (name, cells) in &rows {
             assert_eq!(cells.len(), columns.len(), "{name}: {cells:?}");
         }

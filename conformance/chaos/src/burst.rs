@@ -96,11 +96,11 @@ impl FromStr for Step {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let invalid = |_| format!("{text:?} is neither a burst (12) nor an action of one (12.3)");
-        let (burst, action) = match text.split_once('.') {
-            Some((burst, action)) => (burst, Some(action.parse().map_err(invalid)?)),
+        let (number, action) = match text.split_once('.') {
+            Some((number, action)) => (number, Some(action.parse().map_err(invalid)?)),
             None => (text, None),
         };
-        let burst = burst.parse().map_err(invalid)?;
+        let burst = number.parse().map_err(invalid)?;
         Ok(Self { burst, action })
     }
 }

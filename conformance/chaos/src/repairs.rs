@@ -198,8 +198,8 @@ const OF_CLIENTS: &str = "\"name\":\"service_clients";
 /// out: there may be another one each time that the rules are made anew.
 fn state(world: &World, target: Target) -> Result<Snapshot, LabError> {
     let all = Snapshot::of(world.cluster[target.node].node.netns())?;
-    let all = all.without(|line| line.contains(OF_CLIENTS));
-    Ok(all.without_identity().with(|line| {
+    let lasting = all.without(|line| line.contains(OF_CLIENTS));
+    Ok(lasting.without_identity().with(|line| {
         if !line.contains("\"policy_entry\"") {
             return line.to_owned();
         }
@@ -211,10 +211,10 @@ fn state(world: &World, target: Target) -> Result<Snapshot, LabError> {
 
 /// The middle of these times, the one below which 99 of 100 are, and the longest.
 fn of(times: &[Duration]) -> [f64; 3] {
-    let mut times = times.to_vec();
-    times.sort_unstable();
-    let last = times.len().saturating_sub(1);
-    [last / 2, last * 99 / 100, last].map(|at| times.get(at).map_or(0.0, Duration::as_secs_f64))
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let last = sorted.len().saturating_sub(1);
+    [last / 2, last * 99 / 100, last].map(|at| sorted.get(at).map_or(0.0, Duration::as_secs_f64))
 }
 
 impl fmt::Display for Figures {

@@ -102,11 +102,11 @@ pub fn wait(
             }));
         }
         if is_verbose && missing != last {
-            let missing = missing.join("\n    ");
             let took = look.elapsed().as_millis();
             say(&format!(
-                "  {}: a look of {took} ms misses\n    {missing}",
-                since(start)
+                "  {}: a look of {took} ms misses\n    {}",
+                since(start),
+                missing.join("\n    ")
             ));
         }
         last = missing;

@@ -43,8 +43,8 @@ pub fn records(node: &Machine) -> Result<Vec<Value>> {
     let texts = node.sh(&format!(
         "find {STORE}/attachments -type f ! -name '.*' -exec cat {{}} + 2>/dev/null || true"
     ))?;
-    let records = serde_json::Deserializer::from_str(&texts).into_iter();
-    let records = records.collect::<Result<_, _>>();
+    let documents = serde_json::Deserializer::from_str(&texts).into_iter();
+    let records = documents.collect::<Result<_, _>>();
     records.with_context(|| format!("{}: {texts}", node.name()))
 }
 
@@ -65,8 +65,8 @@ fn compare(fixture: &Fixture<'_>) -> Result<()> {
             continue;
         }
         let name = &pod["metadata"]["name"];
-        let address = pod["status"]["podIP"].as_str();
-        let address = address.with_context(|| format!("{name} on {node} has no address"))?;
+        let pod_ip = pod["status"]["podIP"].as_str();
+        let address = pod_ip.with_context(|| format!("{name} on {node} has no address"))?;
         expected.addresses.insert(address.to_owned());
         let owner = format!("{name} on {node}");
         if let Some(other) = owners.insert(address.to_owned(), owner.clone()) {

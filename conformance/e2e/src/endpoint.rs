@@ -76,8 +76,8 @@ impl Endpoint {
     pub fn expect_no_ping_reply(&self, to: &Self) -> Result<()> {
         let mut command = self.command("ping");
         command.args(["-n", "-q", "-c", "1", "-W", "2"]);
-        let output = command.arg(to.address.to_string()).output();
-        let output = output.with_context(|| format!("pinging {} from {}", to.name, self.name))?;
+        let ended = command.arg(to.address.to_string()).output();
+        let output = ended.with_context(|| format!("pinging {} from {}", to.name, self.name))?;
         let report = String::from_utf8_lossy(&output.stdout);
         ensure!(
             report.contains(" 100% packet loss"),
@@ -98,9 +98,8 @@ impl Endpoint {
         // machine. `-l` sends all requests before it looks for answers.
         command.args(["-n", "-q", "-W", "20", "-c", &count, "-l", &count]);
         command.arg(to.to_string());
-        let report = run(&mut command);
         let failed = || format!("pinging {name} from {}", self.name);
-        let report = report.with_context(failed)?;
+        let report = run(&mut command).with_context(failed)?;
         // It exits with 0 if any request was answered.
         ensure!(report.contains(" 0% packet loss"), "{}: {report}", failed());
         Ok(())

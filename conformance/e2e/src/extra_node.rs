@@ -23,9 +23,9 @@ pub fn unused_spec(fixture: &Fixture<'_>) -> Result<NodeSpec> {
 
 /// The same name with another address, which no other node has.
 pub fn with_other_address(spec: &NodeSpec) -> Result<NodeSpec> {
-    let [a, b, c, last] = spec.address.octets();
-    let last = last.checked_add(OTHER_ADDRESS_OFFSET);
-    let last = last.context("the underlay has no other address")?;
+    let [a, b, c, d] = spec.address.octets();
+    let other = d.checked_add(OTHER_ADDRESS_OFFSET);
+    let last = other.context("the underlay has no other address")?;
     Ok(NodeSpec {
         name: spec.name.clone(),
         address: Ipv4Addr::new(a, b, c, last),

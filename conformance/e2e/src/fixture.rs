@@ -128,6 +128,12 @@ impl<'a> Fixture<'a> {
         self.kubectl().exec(&self.full(pod), words)
     }
 
+    /// The name of the first worker, which has to exist.
+    pub fn first_worker(&self) -> anyhow::Result<String> {
+        let worker = self.cluster.workers().next().context("no worker")?;
+        Ok(worker.name().to_owned())
+    }
+
     /// The first address of a node's pod CIDR, as which pods of other nodes see the
     /// node.
     ///

@@ -70,8 +70,8 @@ impl Guide {
 }
 
 fn block<'a>(text: &'a str, phrase: &str) -> Result<&'a str> {
-    let blocks = text.split("\n```sh\n").skip(1);
-    let blocks = blocks.filter_map(|rest| rest.split("\n```").next());
+    let opened = text.split("\n```sh\n").skip(1);
+    let blocks = opened.filter_map(|rest| rest.split("\n```").next());
     let found: Vec<&str> = blocks.filter(|block| block.contains(phrase)).collect();
     ensure!(
         found.len() == 1,

@@ -103,8 +103,8 @@ impl Load {
         drop(self.stop);
         let mut total = Tally::default();
         for thread in self.threads {
-            let tally = thread.join().map_err(|_| anyhow!("it panicked"));
-            let tally = tally.flatten().with_context(|| self.name.clone())?;
+            let joined = thread.join().map_err(|_| anyhow!("it panicked"));
+            let tally = joined.flatten().with_context(|| self.name.clone())?;
             total.answered += tally.answered;
             total.longest = total.longest.max(tally.longest);
             total.servers.extend(tally.servers);

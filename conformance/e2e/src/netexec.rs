@@ -120,8 +120,8 @@ impl Connection {
                 limited.context("set the timeout")?;
                 socket.send(command.as_bytes()).context("send")?;
                 let mut buffer = [0; 256];
-                let length = receive(socket, &mut buffer).map_err(name_timeout);
-                let length = length.context("receive")?;
+                let received = receive(socket, &mut buffer).map_err(name_timeout);
+                let length = received.context("receive")?;
                 Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
             }
         }
@@ -177,8 +177,8 @@ fn get(stream: &mut BufReader<impl Read + Write>, page: &str) -> Result<String> 
     let mut head = Vec::new();
     while head.last().is_none_or(|line: &String| !line.is_empty()) {
         let mut line = String::new();
-        let length = stream.read_line(&mut line).map_err(name_timeout);
-        let length = length.context("receive")?;
+        let received = stream.read_line(&mut line).map_err(name_timeout);
+        let length = received.context("receive")?;
         ensure!(length > 0, "the connection ended after {head:?}");
         head.push(line.trim_end().to_owned());
     }
@@ -228,8 +228,8 @@ mod tests {
         let answer = get_both(
             "HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n10.244.1.2:4000\
              HTTP/1.1 200 OK\r\ncontent-length: 5\r\nDate: now\r\n\r\nweb-1",
-        );
-        let answer = answer.unwrap();
+        )
+        .unwrap();
         assert_eq!(answer.server, "web-1");
         assert_eq!(answer.client.to_string(), "10.244.1.2");
     }

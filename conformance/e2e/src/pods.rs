@@ -20,12 +20,12 @@ pub fn start(fixture: &Fixture<'_>, name: &str, node: &str) -> Result<Endpoint> 
 /// Starts a pod `<prefix>-<node>` on every node, and waits until all are Ready.
 pub fn start_on_all(fixture: &Fixture<'_>, prefix: &str) -> Result<Vec<Endpoint>> {
     let nodes = fixture.cluster.nodes();
-    let nodes = nodes.map(|node| (format!("{prefix}-{}", node.name()), node.name()));
-    let nodes: Vec<(String, &str)> = nodes.collect();
-    let pods: Vec<Value> = nodes.iter().map(|(name, node)| pod(name, node)).collect();
+    let named = nodes.map(|node| (format!("{prefix}-{}", node.name()), node.name()));
+    let placed: Vec<(String, &str)> = named.collect();
+    let pods: Vec<Value> = placed.iter().map(|(name, node)| pod(name, node)).collect();
     let all = json!({ "apiVersion": "v1", "kind": "List", "items": pods });
     fixture.apply(&all.to_string())?;
-    nodes
+    placed
         .iter()
         .map(|(name, _)| Endpoint::pod(&fixture.wait_ready(name, READY_LIMIT)?))
         .collect()

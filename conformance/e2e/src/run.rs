@@ -110,8 +110,7 @@ fn run_one(cluster: &mut Cluster, tier: Tier, scenario: &Scenario, out: &Path) -
         }
         Some(error) => {
             cluster.log(&format!("  ✗ {}: {error}", scenario.name));
-            let report = report.unwrap_or_else(|| cluster.report());
-            write_report(&report, error, &file)?;
+            write_report(&report.unwrap_or_else(|| cluster.report()), error, &file)?;
         }
     }
     Ok(outcome)
@@ -155,11 +154,11 @@ fn run_steps(cluster: &mut Cluster, tier: Tier, scenario: &Scenario) -> (Outcome
     let (notes, report, result) = match prepare(cluster, tier, scenario) {
         Err(error) => (Vec::new(), None, Err(error)),
         Ok(mut fixture) => {
-            let result = (scenario.run)(&mut fixture);
-            let result = fixture.report_failure(result);
+            let ended = (scenario.run)(&mut fixture);
+            let reported = fixture.report_failure(ended);
             let line = format!("delete namespace {} --wait=false", fixture.namespace());
             let cleared = fixture.kubectl().sh(&line).map(drop);
-            let result = result.and(cleared.map_err(Into::into));
+            let result = reported.and(cleared.map_err(Into::into));
             (fixture.notes, fixture.report, result)
         }
     };

@@ -37,8 +37,8 @@ impl Service {
     }
 
     fn from_object(object: &Value) -> Result<Self> {
-        let address = object["spec"]["clusterIP"].as_str();
-        let address = address.with_context(|| format!("no address in {object}"))?;
+        let cluster_ip = object["spec"]["clusterIP"].as_str();
+        let address = cluster_ip.with_context(|| format!("no address in {object}"))?;
         let ports = |key: &str| Ports {
             tcp: port(object, "TCP", key),
             udp: port(object, "UDP", key),

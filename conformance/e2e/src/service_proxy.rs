@@ -100,9 +100,9 @@ impl HandOver {
         self.guide.paste(fixture, "create -f kube-proxy.yaml")?;
         wait_pods(fixture, KUBE_PROXY_SET, true)?;
         let seconds = [("limit", "2")];
-        let refused = self.guide.paste_with(fixture, TURN_OFF, &seconds);
-        let why = refused.err().map(|error| format!("{error:#}"));
-        let why = why.context("Services were turned off without kube-proxy's rules")?;
+        let refused = self.guide.paste_with(fixture, TURN_OFF, &seconds).err();
+        let error = refused.context("Services were turned off without kube-proxy's rules")?;
+        let why = format!("{error:#}");
         let names_node = fixture
             .cluster
             .nodes()
@@ -152,8 +152,7 @@ fn wait_pods(fixture: &Fixture<'_>, daemon_set: &str, on_nodes: bool) -> Result<
     let what = format!("pods of {daemon_set} on {count} nodes");
     let line = format!("get daemonset {daemon_set} --namespace kube-system");
     Ok(fixture.kubectl().wait_for(&what, LIMIT, || {
-        let found = fixture.kubectl().json(&line);
-        let found = found.map_err(|error| error.chain())?;
+        let found = fixture.kubectl().json(&line).map_err(|e| e.chain())?;
         let status = &found["status"];
         let keys = [
             "currentNumberScheduled",
@@ -241,11 +240,11 @@ fn left_of_kube_proxy(node: &Machine) -> Result<Vec<String>> {
 pub fn rules_of_kube_proxy(node: &Machine) -> Result<Vec<ProxyMode>> {
     let by_nftables = node.sh("nft list tables")?.contains(" kube-proxy\n");
     let by_iptables = node.sh("iptables-save --table nat")?.contains("KUBE-S");
-    let found = [
+    let modes = [
         (ProxyMode::Iptables, by_iptables),
         (ProxyMode::Nftables, by_nftables),
     ];
-    let found = found.into_iter().filter(|(_, is_there)| *is_there);
+    let found = modes.into_iter().filter(|(_, is_there)| *is_there);
     Ok(found.map(|(mode, _)| mode).collect())
 }
 

@@ -132,8 +132,8 @@ fn up(out: &mut dyn Write, options: &Up) -> Result<()> {
     let name = &options.name.name;
     let cluster = Cluster::up(name, options.spec()?, progress)?;
     cluster.keep()?;
-    let scripts = cluster.scripts();
-    let scripts = scripts.display();
+    let folder = cluster.scripts();
+    let scripts = folder.display();
     writeln!(
         out,
         "\nThe cluster {name} is up and stays:\n\

@@ -42,7 +42,7 @@ pub(crate) const KUBELET_SYSCTLS: &[(&str, &str)] = &[
 /// container starts; `None` means containerd's default.
 pub(crate) fn containerd(runc: &Path, base_spec: Option<&Path>) -> String {
     let runc = runc.display();
-    let base_spec = base_spec.map_or_else(String::new, |file| {
+    let spec_line = base_spec.map_or_else(String::new, |file| {
         format!("  base_runtime_spec = \"{}\"\n", file.display())
     });
     format!(
@@ -60,7 +60,7 @@ state = "/run/containerd"
   restrict_oom_score_adj = true
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
-{base_spec}[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+{spec_line}[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
   BinaryName = "{runc}"
   SystemdCgroup = false
 [plugins."io.containerd.cri.v1.runtime".cni]
@@ -117,11 +117,10 @@ pub(crate) fn kubelet(node: &NodeSpec) -> Value {
 
 /// kube-proxy's config; `None` if it must not run.
 pub(crate) fn kube_proxy(node: &NodeSpec, mode: ProxyMode, dual_stack: bool) -> Option<Value> {
-    let mode = mode.name()?;
     Some(json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
-        "mode": mode,
+        "mode": mode.name()?,
         "clientConnection": { "kubeconfig": format!("{NODE_FOLDER}/kube-proxy.kubeconfig") },
         "clusterCIDR": ranges(POD_CIDR, POD_CIDR_IPV6, dual_stack),
         "hostnameOverride": node.name,

@@ -181,8 +181,8 @@ impl Kubectl {
     pub fn wait_ready(&self, pod: &str, limit: Duration) -> Result<Value, LabError> {
         let (namespace, name) = split_namespace(pod);
         self.wait_for(&format!("the pod {pod} to be Ready"), limit, || {
-            let found = self.json(&format!("get pod {name} --namespace {namespace}"));
-            let found = found.map_err(|error| error.chain())?;
+            let line = format!("get pod {name} --namespace {namespace}");
+            let found = self.json(&line).map_err(|error| error.chain())?;
             if condition(&found, "Ready") == Some("True") {
                 return Ok(found);
             }
@@ -203,8 +203,7 @@ impl Kubectl {
     ) -> Result<Vec<Value>, LabError> {
         let what = format!("{count} pods ({words}) to be Ready");
         self.wait_for(&what, limit, || {
-            let pods = self.list(&format!("pods {words}"));
-            let pods = pods.map_err(|error| error.chain())?;
+            let pods = self.list(&format!("pods {words}")).map_err(|e| e.chain())?;
             let is_ready = |pod: &&Value| condition(pod, "Ready") == Some("True");
             let ready = pods.iter().filter(is_ready).count();
             if ready == count && pods.len() == count {

@@ -146,8 +146,8 @@ impl Machine {
     /// # Errors
     /// [`LabError::Failed`] with containerd's error.
     pub fn import_image(&self, archive: &Path) -> Result<(), LabError> {
-        let archive = archive.display().to_string();
-        self.ctr(&["images", "import", &archive]).map(drop)
+        self.ctr(&["images", "import", &archive.display().to_string()])
+            .map(drop)
     }
 
     /// The boot ID that programs in the node see.

@@ -18,8 +18,8 @@ const CIDR_LIMIT: Duration = Duration::from_secs(60);
 /// Waits until a node has a pod CIDR, and returns it.
 pub(crate) fn pod_cidr(kubectl: &Kubectl, node: &str) -> Result<Ipv4Network, LabError> {
     kubectl.wait_for(&format!("the pod CIDR of {node}"), CIDR_LIMIT, || {
-        let found = kubectl.json(&format!("get node {node}"));
-        let found = found.map_err(|error| error.chain())?;
+        let line = format!("get node {node}");
+        let found = kubectl.json(&line).map_err(|error| error.chain())?;
         found["spec"]["podCIDR"]
             .as_str()
             .and_then(|text| text.parse().ok())

@@ -62,8 +62,8 @@ impl Report {
     }
 
     fn add(&mut self, title: impl Into<String>, output: Result<String, LabError>) {
-        let output = output.unwrap_or_else(|error| error.chain());
-        self.sections.push((title.into(), output));
+        let text = output.unwrap_or_else(|error| error.chain());
+        self.sections.push((title.into(), text));
     }
 }
 

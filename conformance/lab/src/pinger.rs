@@ -98,10 +98,10 @@ impl EchoSocket {
     fn receive(&self, until: Instant) -> Option<u32> {
         // Rounded up to milliseconds: a request is late by less than that.
         let left = until.saturating_duration_since(Instant::now());
-        let left = left.as_nanos().div_ceil(1_000_000);
+        let millis = left.as_nanos().div_ceil(1_000_000);
         let mut ready = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
         // Whatever fails here shows as a request without an answer.
-        let _ = poll(&mut ready, u16::try_from(left).unwrap_or(u16::MAX));
+        let _ = poll(&mut ready, u16::try_from(millis).unwrap_or(u16::MAX));
         let mut buffer = [0; 60 + LENGTH];
         let length = self.socket.recv(&mut buffer).ok()?;
         self.answered(&buffer[..length])
@@ -279,8 +279,8 @@ impl ContinuousPing {
     /// As [`Pings::start`]; the namespace has no route to the address.
     pub fn start(from: &Netns, to: impl Into<IpAddr>) -> Result<Self, LabError> {
         let to = to.into();
-        let socket = from.enter(|| EchoSocket::open(to))?;
-        let socket = socket.map_err(|source| {
+        let opened = from.enter(|| EchoSocket::open(to))?;
+        let socket = opened.map_err(|source| {
             block_if_shutting_down();
             LabError::Namespace {
                 action: "open a socket for pings",

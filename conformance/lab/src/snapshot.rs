@@ -232,9 +232,9 @@ mod tests {
         let before = of(&[line(7, 1450)]);
         let again = of(&[line(12, 1450)]);
         assert_eq!(before.changes(&again).len(), 2);
-        let before = before.without_identity();
-        assert!(before.changes(&again.without_identity()).is_empty());
+        let without = before.without_identity();
+        assert!(without.changes(&again.without_identity()).is_empty());
         let other = of(&[line(7, 1280)]).without_identity();
-        assert_eq!(before.changes(&other).len(), 2);
+        assert_eq!(without.changes(&other).len(), 2);
     }
 }

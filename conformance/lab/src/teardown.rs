@@ -110,12 +110,12 @@ pub fn existing_labs() -> Result<Vec<ExistingLab>, LabError> {
         if name.starts_with('.') {
             continue;
         }
-        let owner = fs::read(folder_of(&name).join("owner"))
+        let recorded = fs::read(folder_of(&name).join("owner"))
             .ok()
             .and_then(|text| serde_json::from_slice::<Owner>(&text).ok());
         // The folder gets its name when the owner is already in it, so a folder
         // without an owner is partly removed.
-        let owner = owner.unwrap_or(Owner {
+        let owner = recorded.unwrap_or(Owner {
             pid: 0,
             start_time: 0,
             pid_namespace: own_pid_namespace(),

@@ -156,9 +156,9 @@ impl Underlay {
         name: &str,
         address: Ipv4Addr,
         mtu: u32,
-        mac: Option<&str>,
+        own_mac: Option<&str>,
     ) -> Result<Netns, LabError> {
-        let mac = mac.map_or(String::new(), |mac| format!("address {mac} "));
+        let mac = own_mac.map_or(String::new(), |own| format!("address {own} "));
         let netns = self.lab().netns(name)?;
         for (key, value) in [
             ("ipv4/conf/all/rp_filter", "1"),
@@ -263,11 +263,11 @@ impl Underlay {
     /// # Errors
     /// [`LabError::Failed`] with nft's error.
     pub fn allow_all(&self, port: &str, network: Ipv4Network) -> Result<(), LabError> {
-        let elements: Vec<String> = network
+        let elements = network
             .iter()
             .map(|source| format!("\"{port}\" . {source}"))
-            .collect();
-        let elements = elements.join(", ");
+            .collect::<Vec<_>>()
+            .join(", ");
         let rule = format!("add element bridge lab allowed {{ {elements} }}");
         self.switch().nft(&rule)
     }

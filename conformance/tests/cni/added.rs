@@ -350,8 +350,7 @@ fn declared_capabilities_reach_the_plugin() {
 
 /// Destination and gateway of a pod's routes.
 fn routes_by(pod: &Pod) -> Vec<Value> {
-    let found = routes(pod.netns(), "eth0");
-    let found = found.iter();
+    let found = routes(pod.netns(), "eth0").into_iter();
     found.map(|r| json!([r["dst"], r["gateway"]])).collect()
 }
 

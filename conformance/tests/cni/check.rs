@@ -14,8 +14,9 @@ use crate::fixture::{
 fn filled(added: &AddResult, text: &str) -> String {
     let [first, last] =
         [added.ips.first(), added.ips.last()].map(|ip| ip.unwrap().address.ip().to_string());
-    let text = text.replace("LINK", added.host_link());
-    text.replace("ADDRESS", &first).replace("SIX", &last)
+    text.replace("LINK", added.host_link())
+        .replace("ADDRESS", &first)
+        .replace("SIX", &last)
 }
 
 /// Runs a line of `ip` on the node, or in the pod if it starts with `pod: `, as [`filled`]
@@ -272,8 +273,8 @@ fn passes_where_settings_could_not_be_written(fixture: &Fixture) {
         "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec $PLUGIN",
     );
     let pod = fixture.pod("pod");
-    let output = fixture.call("ADD", &pod).run(&fixture.node, &read_only);
-    let output = output.unwrap();
+    let add = fixture.call("ADD", &pod).run(&fixture.node, &read_only);
+    let output = add.unwrap();
     assert!(output.stderr.contains("accept_ra"), "{output:?}");
     let added = AddResult::parse(&output.stdout).unwrap();
     assert_silent(&fixture.check(&pod, &added));

@@ -79,9 +79,9 @@ mod leaves_nothing_with {
 /// The name of the only pod's link on the node.
 fn host_link(fixture: &Fixture) -> String {
     let netns = fixture.node.netns();
-    let links = netns.json("ip -j link show group 116").unwrap();
+    let listed = netns.json("ip -j link show group 116").unwrap();
     // `ip` prints links of other groups as empty objects.
-    let mut links = links.as_array().unwrap().iter();
+    let mut links = listed.as_array().unwrap().iter();
     let name = links.find_map(|link| link["ifname"].as_str());
     name.unwrap().to_owned()
 }

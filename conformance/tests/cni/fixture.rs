@@ -268,9 +268,9 @@ impl Fixture {
 
     /// The same without the objects whose line `ignored` picks.
     pub fn assert_same_kernel_without(&self, before: &Snapshot, ignored: impl Fn(&str) -> bool) {
-        let before = before.clone().without(&ignored);
+        let expected = before.clone().without(&ignored);
         wait_until("the node to be as before", DELETION_LIMIT, || {
-            let changes = before.changes(&self.snapshot().without(&ignored));
+            let changes = expected.changes(&self.snapshot().without(&ignored));
             match changes.as_slice() {
                 [] => Ok(()),
                 changes => Err(changes.join("\n")),

@@ -156,8 +156,8 @@ fn a_trace_reaches_the_ipam_plugin_and_nothing_else(fixture: &Fixture) {
             let pod = fixture.pod("pod");
             let call = |verb: &str, config: &Value| {
                 let call = fixture.call(verb, &pod).env("CNI_PATH", &cni_path);
-                let call = call.env("TRACEPARENT", parent).env("TRACESTATE", state);
-                let output = fixture.run(&call.env("BAGGAGE", baggage).config(config));
+                let traced = call.env("TRACEPARENT", parent).env("TRACESTATE", state);
+                let output = fixture.run(&traced.env("BAGGAGE", baggage).config(config));
                 let seen = (output.code, output.stderr.as_str());
                 assert_eq!(seen, (Some(0), ""), "{verb}: {output:?}");
                 output

@@ -194,8 +194,8 @@ fn a_finisher_names_its_network_namespace_only_while_it_looks_for_links() {
         let words = text.split_whitespace().skip(1);
         words.map(str::to_owned).collect::<Vec<_>>()
     };
-    let own = fixture.node.netns().sh("stat -Lc %i /proc/self/ns/net");
-    let own = own.unwrap().trim().to_owned();
+    let inode = fixture.node.netns().sh("stat -Lc %i /proc/self/ns/net");
+    let own = inode.unwrap().trim().to_owned();
     let start = Instant::now();
     while start.elapsed() < LIMIT {
         fixture.add(&pod);

@@ -143,8 +143,8 @@ fn an_add_whose_result_nobody_can_get_leaves_nothing(fixture: &Fixture) {
     for (name, stdout) in [("full", ">/dev/full"), ("closed", ">&-")] {
         let plugin = fixture.wrapper(name, &format!("exec $PLUGIN {stdout}"));
         let pod = fixture.pod(name);
-        let output = fixture.call("ADD", &pod).run(&fixture.node, &plugin);
-        let output = output.unwrap();
+        let add = fixture.call("ADD", &pod).run(&fixture.node, &plugin);
+        let output = add.unwrap();
         assert_eq!(output.code, Some(1), "{name}: {output:?}");
         assert!(output.stderr.contains("was undone"), "{name}: {output:?}");
         fixture.assert_nothing_left(&before);

@@ -82,31 +82,30 @@ fn check(fixture: &Fixture, pod: &Pod, ifname: &str, config: &Value, added: &Add
     assert_silent(&run(fixture, "CHECK", pod, ifname, &config));
 }
 
+/// The link of each route of a pod that this line lists.
+fn links_of(pod: &Pod, line: &str) -> Vec<String> {
+    let listed = pod.netns().json(line).unwrap();
+    let link = |route: &Value| route["dev"].as_str().unwrap().to_owned();
+    listed.as_array().unwrap().iter().map(link).collect()
+}
+
 /// Family and link of each default route of a pod, IPv4 first.
 fn defaults(pod: &Pod) -> Vec<(&'static str, String)> {
     let of = |family: &'static str| {
-        let line = format!("ip -j -f {family} route show default");
-        let routes = pod.netns().json(&line).unwrap();
-        let links = routes.as_array().unwrap().iter();
-        let links = links.map(|route| route["dev"].as_str().unwrap().to_owned());
-        links.map(|link| (family, link)).collect::<Vec<_>>()
+        let links = links_of(pod, &format!("ip -j -f {family} route show default"));
+        Vec::from_iter(links.into_iter().map(|link| (family, link)))
     };
     [of("inet"), of("inet6")].concat()
 }
 
 fn by(link: &str, families: &[&'static str]) -> Vec<(&'static str, String)> {
-    let families = families.iter();
-    families.map(|family| (*family, link.to_owned())).collect()
+    families.iter().map(|one| (*one, link.to_owned())).collect()
 }
 
 /// The destinations of the routes in a result.
 fn in_result(added: &AddResult) -> Vec<&str> {
-    let routes = added.document["routes"].as_array();
-    let routes = routes.map(Vec::as_slice).unwrap_or_default();
-    routes
-        .iter()
-        .map(|it| it["dst"].as_str().unwrap())
-        .collect()
+    let routes = added.document["routes"].as_array().into_iter().flatten();
+    routes.map(|it| it["dst"].as_str().unwrap()).collect()
 }
 
 #[track_caller]
@@ -196,12 +195,7 @@ fn programs_can_add_routes_by_the_gateway_of_each_network() {
         let line = format!("route add {dst} via 169.254.1.1 dev {ifname}");
         pod.netns().ip([line]).unwrap();
     }
-    let to_gateway = || {
-        let routes = pod.netns().json("ip -j route show 169.254.1.1").unwrap();
-        let links = routes.as_array().unwrap().iter();
-        let links = links.map(|route| route["dev"].as_str().unwrap().to_owned());
-        links.collect::<Vec<_>>()
-    };
+    let to_gateway = || links_of(&pod, "ip -j route show 169.254.1.1");
     assert_eq!(to_gateway(), links);
     // One that goes leaves the other's, whichever was made first.
     assert_silent(&run(&fixture, "DEL", &pod, "eth0", &configs[0]));

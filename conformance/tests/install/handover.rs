@@ -150,11 +150,11 @@ impl HandOver {
         let [pods, others] = [&pod, &other].map(|pod| addresses(pod).map(|ip| ip.to_string()));
         let mut objects = OBJECTS.to_owned();
         for (index, family) in ["IPv4", "IPv6"].into_iter().enumerate() {
-            let slice = SLICE
+            objects += &SLICE
                 .replace("FAMILY", family)
-                .replace("INDEX", &index.to_string());
-            let slice = slice.replace("POD", &pods[index]);
-            objects += &slice.replace("OTHER", &others[index]);
+                .replace("INDEX", &index.to_string())
+                .replace("POD", &pods[index])
+                .replace("OTHER", &others[index]);
         }
         cluster.apply("services", objects)?;
         Ok(Self {
@@ -185,8 +185,8 @@ impl HandOver {
     /// The agent of the node is restarted, and serves Services from then on, or no longer.
     fn restart_agent(&mut self, services: bool) -> Result<(), LabError> {
         let word = if services { "on" } else { "off" };
-        let options = AgentOptions::new(self.cluster.nodes_file());
-        let options = options.arg("--services").arg(word);
+        let nodes = self.cluster.nodes_file();
+        let options = AgentOptions::new(nodes).arg("--services").arg(word);
         self.cluster.stop_agent(1)?;
         let entry = self.cluster.entry(1)?;
         entry.agent = Some(entry.node.start_agent(&options)?);
@@ -298,8 +298,8 @@ fn from_kube_proxy_and_back_in_mode_ipvs_no_flow_is_lost() -> Result<(), LabErro
     assert_eq!(node.last_pods(), b"p", "kube-proxy's are the only ones");
 
     node.restart_agent(true)?;
-    let refused = tweed_install(&node.cluster, &["remove-kube-proxy"]).unwrap_err();
-    let refused = refused.chain();
+    let error = tweed_install(&node.cluster, &["remove-kube-proxy"]).unwrap_err();
+    let refused = error.chain();
     assert!(
         refused.contains("open connections of IPVS would be cut"),
         "{refused}"

@@ -129,8 +129,8 @@ impl Node {
         wait_until("all tables of tweed to be whole", LIMIT, || {
             let server = node.pods[0].address().to_string();
             for (table, part) in OWN.into_iter().zip([&server, &server, "10.96.0.10"]) {
-                let listed = node.nft(&["-s", "list", "table", "inet", table]);
-                let listed = listed.map_err(|error| error.chain())?;
+                let words = ["-s", "list", "table", "inet", table];
+                let listed = node.nft(&words).map_err(|error| error.chain())?;
                 if !listed.contains(part) {
                     return Err(format!("no {part} in {listed}"));
                 }

@@ -34,8 +34,8 @@ fn install_after(
     let netns = cluster[1].node.netns();
     let kernel = Snapshot::settled(netns)?;
     let files = files(&cluster);
-    let source = cluster.lab().programs().own("tweed")?;
-    let source = source.parent().unwrap_or(&source).display().to_string();
+    let program = cluster.lab().programs().own("tweed")?;
+    let source = program.parent().unwrap_or(&program).display().to_string();
     tweed_install(&cluster, &["plugins", "--source", &source])?;
     cluster.publish()?;
     cluster.start_agent(1)?;

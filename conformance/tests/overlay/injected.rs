@@ -188,8 +188,9 @@ fn an_agent_whose_system_calls_fail_for_a_while_converges() -> Result<(), LabErr
         }
         let node = &stage.cluster[1].node;
         let log = node.folder().join(format!("{name}-{error}.txt"));
-        let strace = Strace::new(&log).with_threads();
-        let strace = strace.fail_first(MAX_FAILED, name, error);
+        let strace = Strace::new(&log)
+            .with_threads()
+            .fail_first(MAX_FAILED, name, error);
         let agent = stage.cluster[1].agent.as_ref().map(Agent::pid);
         let mut attached = strace.attach(node.lab(), agent.unwrap())?;
         stage.disturb()?;

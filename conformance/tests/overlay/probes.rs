@@ -150,8 +150,8 @@ fn with_direct_routes_the_nodes_have_the_first_addresses_of_their_ranges() -> Re
     for _ in 0..3 {
         node.sh("ip route del local 10.244.1.0 dev lo table local proto 116")?;
         wait_until("the route to be back", Duration::from_secs(4), || {
-            let routes = node.sh("ip route show table local proto 116");
-            let routes = routes.map_err(|error| error.to_string())?;
+            let line = "ip route show table local proto 116";
+            let routes = node.sh(line).map_err(|error| error.to_string())?;
             let is_back = routes.contains("local 10.244.1.0 dev lo");
             is_back.then_some(()).ok_or(routes)
         })?;

@@ -93,8 +93,8 @@ fn look_up<K: Ord>(
     key: &K,
     origin: Origin,
 ) -> Option<(Target, Option<Masquerade>)> {
-    let outside = frontends.outside.get(key);
-    let outside = outside.filter(|_| origin == Origin::Outside);
+    let is_outside = origin == Origin::Outside;
+    let outside = frontends.outside.get(key).filter(|_| is_outside);
     let target = outside.or_else(|| frontends.targets.get(key))?;
     Some((*target, frontends.masquerade.get(key).copied()))
 }
@@ -109,9 +109,8 @@ fn passes(desired: &Desired, limit: Number, origin: Origin, source: Option<IpAdd
 
 /// The sources that pass a limit.
 fn allowed(desired: &Desired, limit: Number) -> impl Iterator<Item = &Span> {
-    let spans = desired.allowed.iter();
-    let spans = spans.filter(move |(of, _)| *of == limit);
-    spans.map(|(_, span)| span)
+    let of_limit = desired.allowed.iter().filter(move |(of, _)| *of == limit);
+    of_limit.map(|(_, span)| span)
 }
 
 /// What becomes of a flow without a frontend; `is_local` says whether this machine has the

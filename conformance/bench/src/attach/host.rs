@@ -83,8 +83,8 @@ impl<'a> Host<'a> {
             .iter()
             .enumerate()
             .map(|(at, pod)| {
-                let added = added.get(at).map_or(&[][..], Vec::as_slice);
-                self.subject.calls(verb, place, pod, added)
+                let result = added.get(at).map_or(&[][..], Vec::as_slice);
+                self.subject.calls(verb, place, pod, result)
             })
             .collect::<anyhow::Result<Vec<_>>>()?;
         self.node
@@ -121,8 +121,8 @@ impl<'a> Host<'a> {
 
     fn links(&self) -> anyhow::Result<BTreeSet<String>> {
         let netns = self.node.netns();
-        let text = netns.enter(|| fs::read_to_string("/proc/thread-self/net/dev"))?;
-        let text = text.context("the node's links")?;
+        let read = netns.enter(|| fs::read_to_string("/proc/thread-self/net/dev"))?;
+        let text = read.context("the node's links")?;
         let names = text.lines().filter_map(|line| line.split_once(':'));
         Ok(names.map(|(name, _)| name.trim().to_owned()).collect())
     }

@@ -166,8 +166,8 @@ pub fn measure(
                         continue;
                     }
                     let (name, site, path) = columns[at];
-                    let values = sites[site].measure(path, pace, options.quick);
-                    let values = values.with_context(|| format!("{pace:?}, {name}, {path:?}"))?;
+                    let measured = sites[site].measure(path, pace, options.quick);
+                    let values = measured.with_context(|| format!("{pace:?}, {name}, {path:?}"))?;
                     for (row, value) in values {
                         table.record(row, at, value);
                     }
@@ -343,8 +343,8 @@ fn named(nodes: &[Node]) -> [(&Node, String); 3] {
 /// The nodes, their pods of these addresses, policies, and Services of the last pod.
 fn objects(nodes: &[Node], addresses: &[IpAddr]) -> String {
     let far = nodes[1].name();
-    let pods = named(nodes).into_iter().enumerate();
-    let pods = pods.map(|(at, (node, name))| {
+    let numbered = named(nodes).into_iter().enumerate();
+    let pods = numbered.map(|(at, (node, name))| {
         let address = addresses.get(at).copied();
         pod(&name, node.name(), "end", address)
     });

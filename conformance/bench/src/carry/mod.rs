@@ -79,8 +79,8 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
         .into_iter()
         .zip(0..)
         .map(|(kind, number)| {
-            let network = Network::new(underlay, kind, number);
-            let network = network.with_context(|| format!("building the network {kind:?}"))?;
+            let built = Network::new(underlay, kind, number);
+            let network = built.with_context(|| format!("building the network {kind:?}"))?;
             Ok((kind, network))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;

@@ -80,11 +80,11 @@ impl Load {
     pub fn measure(self, client: &Netns, servers: &Servers, quick: bool) -> anyhow::Result<f64> {
         let words = self.client(&servers.address, quick);
         let (text, cpu) = talk(client, servers, &words)?;
-        let count = match self {
+        let found = match self {
             Self::Requests => requests(&text),
             _ => received(&text, self == Self::Packets),
         };
-        let count = count.with_context(|| format!("no result in {words:?}: {text}"))?;
+        let count = found.with_context(|| format!("no result in {words:?}: {text}"))?;
         Ok(cpu.as_secs_f64() * 1e6 / count)
     }
 }

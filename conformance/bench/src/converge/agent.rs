@@ -121,8 +121,8 @@ impl Agent {
     ) -> anyhow::Result<Self> {
         let node = node(underlay)?;
         let own = FleetNode::own(node.name(), node.address()).encoded();
-        let nodes = fleet.iter().cloned().chain([own]);
-        let nodes = nodes.map(|node| (NODES, node));
+        let all = fleet.iter().cloned().chain([own]);
+        let nodes = all.map(|node| (NODES, node));
         let server = Server::start(&node, serves, Some(identity), nodes)?;
         let routes = RouteWatch::start(node.netns(), program.protocol())?;
         let kubeconfig = server.kubeconfig(&node)?;
@@ -160,8 +160,8 @@ impl Agent {
     /// Waits until it has made so many routes; gives the time from its start to
     /// the last one.
     pub fn wait_for_routes(&mut self, count: usize) -> anyhow::Result<Duration> {
-        let last = self.routes.wait_for_all(count);
-        let last = last.with_context(|| self.process.last_lines(20))?;
+        let waited = self.routes.wait_for_all(count);
+        let last = waited.with_context(|| self.process.last_lines(20))?;
         Ok(last - self.start)
     }
 

@@ -181,9 +181,9 @@ impl Host {
     pub fn attach(&self, name: &str, app: &str) -> anyhow::Result<Attached> {
         self.server.put(PODS, [self.object(name, app, None)]);
         let pod = Pod::new(self.node.lab(), &self.full(name))?;
-        let (_, address) = self.call("ADD", &pod, &self.full(name))?;
+        let (_, given) = self.call("ADD", &pod, &self.full(name))?;
         let since = Instant::now();
-        let address = address.context("ADD gives no address")?;
+        let address = given.context("ADD gives no address")?;
         self.server
             .put(PODS, [self.object(name, app, Some(address))]);
         Ok(Attached {
@@ -240,17 +240,17 @@ impl Host {
             stdin: config,
         };
         // A program that entered the namespace would be part of the time.
-        let (took, answer) = (self.node.netns())
+        let (took, made) = (self.node.netns())
             .enter(|| {
                 let start = Instant::now();
                 let answer = call.make();
                 (start.elapsed(), answer)
             })
             .with_context(|| format!("{verb} of {name}"))?;
-        let answer = answer.with_context(|| format!("{verb} of {name}"))?;
+        let answer = made.with_context(|| format!("{verb} of {name}"))?;
         let result: Value = serde_json::from_slice(&answer).unwrap_or_default();
-        let address = result["ips"][0]["address"].as_str();
-        let address = address.and_then(|cidr| cidr.split('/').next()?.parse().ok());
+        let given = result["ips"][0]["address"].as_str();
+        let address = given.and_then(|cidr| cidr.split('/').next()?.parse().ok());
         Ok((took, address))
     }
 }

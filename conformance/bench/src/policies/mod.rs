@@ -170,12 +170,10 @@ impl Round {
         api.put(NODES, objects::others(self.peers));
         api.put(PODS, (0..self.peers).map(objects::peer));
         // One workload more than there are pods: its pod comes with the ADDs.
-        let policies = 0..self.policies;
-        let policies = policies.map(|number| objects::policy(number, self.locals + 1));
-        api.put(POLICIES, policies);
-        let allow = [("open", OPEN), ("cost", COST)];
-        let allow = allow.map(|(name, port)| objects::allow(name, "friend", port));
-        api.put(POLICIES, allow);
+        let policy = |number| objects::policy(number, self.locals + 1);
+        api.put(POLICIES, (0..self.policies).map(policy));
+        let allow = |(name, port)| objects::allow(name, "friend", port);
+        api.put(POLICIES, [("open", OPEN), ("cost", COST)].map(allow));
         let probe = Probe::start(node.client(), node.server(), COMING)?;
         let slab = cost::slab_mib()?;
         let start = node.start()?;

@@ -129,7 +129,7 @@ fn slice(
     protocol: &str,
     port: u16,
 ) -> Value {
-    let endpoints = endpoints.into_iter().map(|address| {
+    let listed = endpoints.into_iter().map(|address| {
         json!({ "addresses": [address], "nodeName": node,
                 "conditions": { "ready": true, "serving": true, "terminating": false } })
     });
@@ -137,7 +137,7 @@ fn slice(
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": { "namespace": NAMESPACE, "name": format!("{name}-1"),
                       "labels": { "kubernetes.io/service-name": name } },
-        "endpoints": endpoints.collect::<Vec<_>>(),
+        "endpoints": listed.collect::<Vec<_>>(),
         "ports": [{ "name": "p", "protocol": protocol, "port": port }],
     })
 }

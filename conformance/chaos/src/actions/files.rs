@@ -213,8 +213,8 @@ fn garble_record(world: &mut World, target: Target) -> Result<(), LabError> {
     let link = world.pods[pod]
         .attached
         .as_ref()
-        .map(|attached| attached.link.clone());
-    let link = link.unwrap_or_default();
+        .map(|attached| attached.link.clone())
+        .unwrap_or_default();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         // The record and the link are named by the same hash.
         let name = entry.file_name().to_string_lossy().into_owned();

@@ -115,8 +115,7 @@ pub fn damages(world: &World) -> Result<Vec<(String, Vec<String>)>, LabError> {
 /// have none of these words in them. Without words every kind has its weight.
 pub fn weights(words: &[String]) -> Vec<usize> {
     let is_wanted = |kind: &Kind| {
-        let mut words = words.iter();
-        words.len() == 0 || words.any(|words| kind.name.contains(words.as_str()))
+        words.is_empty() || words.iter().any(|word| kind.name.contains(word.as_str()))
     };
     let weight = |kind: &&Kind| if is_wanted(kind) { kind.weight } else { 0 };
     kinds().iter().map(weight).collect()
@@ -147,8 +146,7 @@ pub fn perform(world: &mut World, action: &Action) -> Result<String, LabError> {
         return Ok("nothing".to_owned());
     };
     let target = world.target(action.choices);
-    let pod = target.pod.map(|pod| world.pods[pod].name.clone());
-    let pod = pod.unwrap_or("no pod".to_owned());
+    let pod = target.pod.map_or("no pod", |pod| &world.pods[pod].name);
     let done = format!("{} on node{} ({pod})", kind.name, target.node);
     match kind.run {
         Run::Lines(words) => {

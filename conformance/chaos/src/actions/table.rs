@@ -27,9 +27,9 @@ pub fn flushes(netns: &Netns) -> Result<BTreeMap<(String, String), Vec<String>>,
         for kind in ["set", "map", "chain"] {
             if let Some(object) = object.get(kind) {
                 let (table, name) = (text(object, "table"), text(object, "name"));
-                let group = groups.entry((table.to_owned(), group(name).to_owned()));
-                let group = group.or_default();
-                group.push(format!("flush {kind} inet {table} {name}"));
+                let key = (table.to_owned(), group(name).to_owned());
+                let line = format!("flush {kind} inet {table} {name}");
+                groups.entry(key).or_default().push(line);
             }
         }
     }

@@ -19,22 +19,22 @@ pub fn problems(world: &mut World, node: &NodePlan) -> Result<Vec<String>, LabEr
     }
     let found = &world.node(node.index)?.node;
     let pins = found.bpf_dir()?.join("links");
-    let names = fs::read_dir(pins).into_iter().flatten().flatten();
-    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let entries = fs::read_dir(pins).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let expected = programs(found.netns(), node)?;
     Ok(differences("program", expected, names.collect()))
 }
 
 /// The name of each program with the index of its link.
 fn programs(netns: &Netns, node: &NodePlan) -> Result<BTreeSet<String>, LabError> {
-    let links = netns.json("ip -j link show")?;
+    let listed = netns.json("ip -j link show")?;
     let index = |name: &str| {
-        let mut links = links.as_array().into_iter().flatten();
+        let mut links = listed.as_array().into_iter().flatten();
         links.find(|link| link["ifname"] == name)?["ifindex"].as_u64()
     };
     let at = |program: &str, link: &str| Some(format!("{program}-{}", index(link)?));
     let own = [at("vxlan_out", "tweed.1"), at("nic_in", "eth0")];
-    let pods = node.pods.iter();
-    let pods = pods.flat_map(|pod| [at("pod_in", &pod.link), at("pod_out", &pod.link)]);
-    Ok(own.into_iter().chain(pods).flatten().collect())
+    let links = node.pods.iter().map(|pod| &pod.link);
+    let of_pods = links.flat_map(|link| [at("pod_in", link), at("pod_out", link)]);
+    Ok(own.into_iter().chain(of_pods).flatten().collect())
 }

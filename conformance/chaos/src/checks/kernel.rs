@@ -127,8 +127,8 @@ fn addresses(netns: &Netns) -> Result<BTreeSet<String>, LabError> {
 
 fn expected_routes(node: &NodePlan, plan: &Plan) -> BTreeSet<String> {
     let own = node.cidrs.iter().map(|cidr| format!("unreachable {cidr}"));
-    let others = plan.others(node).flat_map(|other| &other.cidrs);
-    let others = others.map(|cidr| format!("{cidr} via {} dev tweed.1", cidr.network()));
+    let cidrs = plan.others(node).flat_map(|other| &other.cidrs);
+    let others = cidrs.map(|cidr| format!("{cidr} via {} dev tweed.1", cidr.network()));
     let pods = node.pods.iter().flat_map(|pod| {
         pod.addresses.iter().map(|address| {
             let source = match address {
@@ -136,8 +136,8 @@ fn expected_routes(node: &NodePlan, plan: &Plan) -> BTreeSet<String> {
                 // The node has no other address of this family.
                 IpAddr::V6(_) => node.overlay_addresses().find(IpAddr::is_ipv6),
             };
-            let source = source.map(|ip| ip.to_string()).unwrap_or_default();
-            format!("{address} dev {} src {source}", pod.link)
+            let src = source.map(|ip| ip.to_string()).unwrap_or_default();
+            format!("{address} dev {} src {src}", pod.link)
         })
     });
     own.chain(others).chain(pods).collect()

@@ -283,7 +283,7 @@ impl Endpoints {
         let file = std::fs::metadata(&path).map_err(|e| LabError::file("find", &path, e))?;
         let key = (path, file.ino());
         let known = self.sockets.remove(&key);
-        let sockets = netns.enter(|| {
+        let opened = netns.enter(|| {
             let open = |port| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port));
             let fresh = open(0)?;
             if let Some(known) = known {
@@ -297,7 +297,7 @@ impl Endpoints {
                 fresh,
             })
         })?;
-        let sockets = sockets.map_err(|source| LabError::Namespace {
+        let sockets = opened.map_err(|source| LabError::Namespace {
             action: "open a socket",
             namespace: netns.name().to_owned(),
             source,
@@ -338,18 +338,18 @@ impl Endpoints {
             return failed;
         };
         let mut buffer = [0; 64];
-        while let Ok((length, source)) = sockets.receiving.recv_from(&mut buffer) {
+        while let Ok((length, sent_by)) = sockets.receiving.recv_from(&mut buffer) {
             let text = String::from_utf8_lossy(&buffer[..length]);
             let words = text.split(' ').map(|word| word.parse::<usize>().ok());
-            let words: Option<Vec<usize>> = words.collect();
-            let Some([round, sender, meant]) = words.as_deref() else {
+            let numbers: Option<Vec<usize>> = words.collect();
+            let Some([round, sender, meant]) = numbers.as_deref() else {
                 continue;
             };
             let is_now = u64::try_from(*round) == Ok(self.round);
             let Some(from) = endpoints.get(*sender).filter(|_| is_now) else {
                 continue;
             };
-            let source = source.ip().to_canonical();
+            let source = sent_by.ip().to_canonical();
             let is_this = |way: &Way| {
                 way.0 == *sender && way.1 == *meant && way.2.is_ipv4() == source.is_ipv4()
             };

@@ -31,13 +31,14 @@ pub fn problems(folder: &Path, node: &NodePlan) -> Vec<String> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let text = fs::read_to_string(entry.path()).unwrap_or_default();
         let record: Value = serde_json::from_str(&text).unwrap_or_default();
-        let addresses = record["addresses"].as_array().into_iter().flatten();
-        let addresses = addresses.filter_map(Value::as_str);
-        let addresses = addresses.map(|cidr| cidr.split('/').next().unwrap_or(cidr));
-        for address in addresses.clone() {
+        let cidrs = record["addresses"].as_array().into_iter().flatten();
+        let addresses: Vec<&str> = cidrs
+            .filter_map(Value::as_str)
+            .map(|cidr| cidr.split('/').next().unwrap_or(cidr))
+            .collect();
+        for address in &addresses {
             claimed.insert(format!("{address} -> attachments/{name}"));
         }
-        let addresses: Vec<&str> = addresses.collect();
         let state = record["state"]["is"].as_str().unwrap_or("unreadable");
         let link = record["link"].as_str().unwrap_or_default();
         records.insert(format!("{state} {link} {}", addresses.join(" ")));

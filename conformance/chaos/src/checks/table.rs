@@ -184,8 +184,8 @@ fn expected_elements(node: &NodePlan, plan: &Plan) -> BTreeSet<String> {
 
 fn elements(objects: &[Value]) -> BTreeSet<String> {
     let sets = objects.iter().filter_map(|object| object.get("set"));
-    let sets = sets.filter(|set| text(set, "table") == "tweed");
-    let named = sets.flat_map(|set| list(&set["elem"]).map(|e| (text(set, "name"), e)));
+    let own = sets.filter(|set| text(set, "table") == "tweed");
+    let named = own.flat_map(|set| list(&set["elem"]).map(|e| (text(set, "name"), e)));
     named
         .map(|(name, element)| format!("{name} {}", written(element)))
         .collect()

@@ -47,9 +47,9 @@ impl NetworkPolicy {
         for (kind, key, peers, rules) in directions {
             if let (Some(rules), Some(kinds)) = (rules, spec["policyTypes"].as_array_mut()) {
                 kinds.push(json!(kind));
-                let rules = rules.iter().map(|rule| rule.to_json(peers));
+                let own = rules.iter().map(|rule| rule.to_json(peers));
                 let bulk = (0..self.bulk).map(|number| bulk_rule(peers, number));
-                spec[key] = rules.chain(bulk).collect();
+                spec[key] = own.chain(bulk).collect();
             }
         }
         json!({

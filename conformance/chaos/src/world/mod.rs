@@ -314,8 +314,8 @@ impl World {
     /// The state that the nodes should be in, from what was published and attached.
     pub fn plan(&self) -> Plan {
         let nodes = self.cluster.nodes().iter().map(|(index, entry)| {
-            let pods = self.pods.iter().filter(|pod| pod.node == *index);
-            let pods = pods.filter_map(|pod| {
+            let of_node = self.pods.iter().filter(|pod| pod.node == *index);
+            let pods = of_node.filter_map(|pod| {
                 let attached = pod.attached.as_ref()?;
                 Some(PodPlan {
                     link: attached.link.clone(),

@@ -75,8 +75,8 @@ fn run_steps(fixture: &mut Fixture<'_>, name: &str) -> Result<()> {
         message.contains("pod CIDR"),
         "kubelet does not report the error of STATUS: {message}"
     );
-    let status = plugin::status(fixture.cluster.node(name)?)?;
-    let status = status.context("STATUS says that pods are served")?;
+    let refused = plugin::status(fixture.cluster.node(name)?)?;
+    let status = refused.context("STATUS says that pods are served")?;
     ensure!(
         status["code"] == 50 && status.to_string().contains("pod CIDR"),
         "{status}"
@@ -198,8 +198,8 @@ fn wait_node(
     is_so: impl Fn(&Value) -> bool,
 ) -> Result<Value> {
     Ok(fixture.kubectl().wait_for(what, LIMIT, || {
-        let node = fixture.kubectl().json(&format!("get node {name}"));
-        let node = node.map_err(|error| error.chain())?;
+        let line = format!("get node {name}");
+        let node = fixture.kubectl().json(&line).map_err(|e| e.chain())?;
         if is_so(&node) {
             return Ok(node);
         }

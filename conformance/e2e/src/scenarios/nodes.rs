@@ -136,8 +136,8 @@ fn reboot_node(fixture: &mut Fixture<'_>, name: &str, steady: &[Endpoint]) -> Re
 fn check_without_agent(fixture: &Fixture<'_>, name: &str) -> Result<()> {
     let what = "Ready to be False because of STATUS";
     let message = fixture.kubectl().wait_for(what, LIMIT, || {
-        let node = fixture.kubectl().json(&format!("get node {name}"));
-        let node = node.map_err(|error| error.chain())?;
+        let line = format!("get node {name}");
+        let node = fixture.kubectl().json(&line).map_err(|e| e.chain())?;
         match (condition(&node, "Ready"), message_of(&node)) {
             (Some("False"), Some(message)) if message.contains("tweed") => Ok(message.to_owned()),
             _ => Err(node["status"]["conditions"].to_string()),

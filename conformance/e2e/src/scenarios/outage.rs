@@ -52,8 +52,7 @@ struct NewAddresses {
 fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let duration = Duration::from_secs(fixture.tier.size(20, 120));
     let steady = pods::start_on_all(fixture, "steady")?;
-    let worker = fixture.cluster.workers().next().context("no worker")?;
-    let worker = worker.name().to_owned();
+    let worker = fixture.first_worker()?;
     let restarted = pods::start(fixture, RESTARTED, &worker)?;
     let sandbox = sandbox_of(fixture, &worker, RESTARTED)?;
     let before = transitions(fixture)?;
@@ -201,10 +200,9 @@ fn converge(
         (&*mirror, new_addresses.permanent),
     ] {
         let what = format!("the API to know that {pod} has {address}");
-        let address = address.to_string();
         fixture.kubectl().wait_for(&what, LIMIT, || {
             let pod = fixture.wait_ready(pod, LIMIT).map_err(|e| e.chain())?;
-            let is_so = pod["status"]["podIP"] == *address;
+            let is_so = pod["status"]["podIP"] == address.to_string();
             is_so.then_some(()).ok_or_else(|| pod["status"].to_string())
         })?;
     }

@@ -82,8 +82,8 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
         fixture.apply(&manifest(name, is_host))?;
     }
     let machines = fixture.cluster.nodes();
-    let nodes = machines.map(|machine| NodeEndpoint::of(fixture, machine));
-    let nodes = nodes.collect::<Result<Vec<_>>>()?;
+    let endpoints = machines.map(|machine| NodeEndpoint::of(fixture, machine));
+    let nodes = endpoints.collect::<Result<Vec<_>>>()?;
     let mut servers = Vec::new();
     for (name, is_host) in SERVERS {
         for pod in fixture.wait_all_ready(&format!("app={name}"), nodes.len(), POD_LIMIT)? {

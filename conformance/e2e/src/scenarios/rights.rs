@@ -132,10 +132,10 @@ fn token(fixture: &Fixture<'_>, flags: &[&str]) -> anyhow::Result<String> {
 /// A patch that sets NetworkUnavailable of a Node to its present value.
 fn condition(fixture: &Fixture<'_>, node: &str) -> anyhow::Result<Value> {
     let node = fixture.kubectl().json(&format!("get node {node}"))?;
-    let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
-    let ours =
-        conditions.and_then(|all| all.iter().find(|one| one["type"] == "NetworkUnavailable"));
-    let ours = ours.context("the agent has not set NetworkUnavailable")?;
+    let listed = node["status"]["conditions"].as_array();
+    let mut conditions = listed.into_iter().flatten();
+    let found = conditions.find(|one| one["type"] == "NetworkUnavailable");
+    let ours = found.context("the agent has not set NetworkUnavailable")?;
     Ok(json!({ "status": { "conditions": [ours] } }))
 }
 
@@ -162,12 +162,12 @@ impl Answer {
 fn patch(fixture: &Fixture<'_>, token: &str, node: &str, change: &Value) -> anyhow::Result<Answer> {
     let path = format!("/api/v1/nodes/{node}/status");
     let kind = "Content-Type: application/strategic-merge-patch+json";
-    let change = change.to_string();
+    let body = change.to_string();
     ask(
         fixture,
         token,
         &path,
-        &["--request", "PATCH", "--header", kind, "--data", &change],
+        &["--request", "PATCH", "--header", kind, "--data", &body],
     )
 }
 

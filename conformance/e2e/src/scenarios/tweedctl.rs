@@ -42,8 +42,7 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     in_order(fixture, &folder).context("a cluster in order")?;
     rights(fixture, &folder).context("without the rights, and with them")?;
-    let worker = fixture.cluster.workers().next().context("no worker")?;
-    let worker = worker.name().to_owned();
+    let worker = fixture.first_worker()?;
     let without_agent = without_agent(fixture, &worker, &folder).context("an agent that is down");
     let without_agent = fixture.report_failure(without_agent);
     agents::show_image(fixture, &worker, HIDDEN)?;
@@ -179,8 +178,8 @@ fn rights_steps(fixture: &Fixture<'_>, kubeconfig: &str) -> Result<()> {
     let wait_until = |code: i32, phrase: &str| {
         let what = format!("status to end with {code} and to say {phrase:?}");
         fixture.kubectl().wait_for(&what, LIMIT, || {
-            let answer = tweedctl(fixture, ["status", "--kubeconfig", kubeconfig]);
-            let answer = answer.map_err(|error| format!("{error:#}"))?;
+            let ended = tweedctl(fixture, ["status", "--kubeconfig", kubeconfig]);
+            let answer = ended.map_err(|error| format!("{error:#}"))?;
             if answer.code == Some(code) && answer.text.contains(phrase) {
                 Ok(())
             } else {
@@ -263,8 +262,8 @@ fn node_gone(fixture: &mut Fixture<'_>, name: &str) -> Result<()> {
     fixture.cluster.set_node_grace(Some(NODE_GRACE))?;
     let what = "the Node to be no longer Ready";
     fixture.kubectl().wait_for(what, LIMIT, || {
-        let node = fixture.kubectl().json(&format!("get node {name}"));
-        let node = node.map_err(|error| error.chain())?;
+        let line = format!("get node {name}");
+        let node = fixture.kubectl().json(&line).map_err(|e| e.chain())?;
         match condition(&node, "Ready") {
             Some("True") => Err(node["status"]["conditions"].to_string()),
             _ => Ok(()),

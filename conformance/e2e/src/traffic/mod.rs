@@ -45,8 +45,8 @@ impl Traffic {
         for (index, from) in pods.iter().enumerate() {
             for to in &pods[index + 1..] {
                 let name = format!("the ping from {} to {}", from.name, to.name);
-                let socket = from.enter(|| EchoSocket::open(to.address))?;
-                let socket = socket.with_context(|| name.clone())?;
+                let opened = from.enter(|| EchoSocket::open(to.address))?;
+                let socket = opened.with_context(|| name.clone())?;
                 pings.push((name, socket));
             }
         }

@@ -88,8 +88,8 @@ impl Stream {
     /// It has broken, or other bytes came back than were sent.
     pub fn close(self) -> Result<Carried> {
         drop(self.stop);
-        let carried = self.client.join().map_err(|_| anyhow!("it panicked"));
-        let carried = carried.and_then(|carried| carried).context(self.name)?;
+        let joined = self.client.join().map_err(|_| anyhow!("it panicked"));
+        let carried = joined.flatten().context(self.name)?;
         // The server's thread ends with the connection and has no result.
         let _ = self.server.join();
         Ok(carried)

@@ -116,9 +116,9 @@ fn check(from: &Endpoint<'_>, to: &Endpoint<'_>, endpoints: &[Endpoint<'_>]) -> 
     for transport in [Transport::Udp, Transport::Tcp] {
         let source = source_seen(from.netns, server, transport).map_err(|e| e.chain())?;
         if Some(source.ip()) != expected {
-            let expected = expected.map_or("?".to_owned(), |ip| ip.to_string());
+            let wanted = expected.map_or("?".to_owned(), |ip| ip.to_string());
             return Err(format!(
-                "the {transport:?} server saw {} instead of {expected}",
+                "the {transport:?} server saw {} instead of {wanted}",
                 source.ip()
             ));
         }

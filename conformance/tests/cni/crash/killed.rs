@@ -15,8 +15,8 @@ fn killed_at_each_call(program: &'static str, verb: &str) {
         let added = (verb != "ADD").then(|| stage.add(&stage.victim, &when));
         let strace = stage.strace().kill_at(point);
         let call = stage.call(verb, added.as_ref());
-        let output = call.run_under(&strace, &stage.fixture.node, program);
-        let output = output.unwrap();
+        let ended = call.run_under(&strace, &stage.fixture.node, program);
+        let output = ended.unwrap();
         // A call fewer than in the first run, in which a folder was created.
         assert!(matches!(output.code, None | Some(0)), "{when}: {output:?}");
         killed += u32::from(output.code.is_none());

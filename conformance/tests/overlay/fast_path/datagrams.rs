@@ -71,16 +71,16 @@ impl Datagrams {
             socket.connect(at)?;
             Ok(socket)
         })?;
-        let source = client.local_addr();
-        let source = source.map_err(|source| failed("send", from, source))?;
+        let bound = client.local_addr();
+        let source = bound.map_err(|source| failed("send", from, source))?;
         for socket in [&server, &client] {
             let set = socket.set_read_timeout(Some(QUIET));
             set.map_err(|source| failed("listen", from, source))?;
             setsockopt(socket, RcvBufForce, &ROOM)
                 .map_err(|errno| failed("listen", from, errno.into()))?;
         }
-        let receiver = client.try_clone();
-        let receiver = receiver.map_err(|source| failed("listen", from, source))?;
+        let cloned = client.try_clone();
+        let receiver = cloned.map_err(|source| failed("listen", from, source))?;
         let stop = Arc::new(AtomicBool::new(false));
         let done = Arc::new(AtomicBool::new(false));
         let sent = Arc::new(AtomicU64::new(0));

@@ -58,14 +58,14 @@ impl Probe {
     fn payload(&self, ports: [u16; 2], ends: &[u8]) -> Vec<u8> {
         let mut data = MARK.to_vec();
         data.resize(MARK.len() + self.padding, 0x2e);
-        let ports = ports.map(u16::to_be_bytes).concat();
+        let port_bytes = ports.map(u16::to_be_bytes).concat();
         let header: Vec<u8> = if self.protocol == UDP {
             let length = u16::try_from(8 + data.len()).unwrap();
-            [ports, length.to_be_bytes().to_vec(), vec![0, 0]].concat()
+            [port_bytes, length.to_be_bytes().to_vec(), vec![0, 0]].concat()
         } else {
             // Sequence, acknowledged, five words, ACK and PSH, window.
             let rest = [0, 0, 0, 9, 0, 0, 0, 9, 0x50, 0x18, 1, 0, 0, 0, 0, 0];
-            [ports, rest.to_vec()].concat()
+            [port_bytes, rest.to_vec()].concat()
         };
         let mut payload = [header, data].concat();
         if self.has_checksum {
@@ -218,11 +218,11 @@ pub fn comparable(mut frame: Vec<u8>, is_forwarded: bool) -> Vec<u8> {
 pub fn send_frame(netns: &Netns, link: &str, frame: &[u8]) -> Result<(), LabError> {
     let sent = netns.enter(|| {
         let mut links = getifaddrs()?;
-        let to = links.find_map(|one| {
+        let found = links.find_map(|one| {
             let address = one.address.filter(|_| one.interface_name == link)?;
             address.as_link_addr().copied()
         });
-        let to = to.ok_or(nix::Error::ENODEV)?;
+        let to = found.ok_or(nix::Error::ENODEV)?;
         let (family, kind) = (AddressFamily::Packet, SockType::Raw);
         let raw = socket(family, kind, SockFlag::empty(), None)?;
         sendto(raw.as_raw_fd(), frame, &to, MsgFlags::empty())

@@ -169,9 +169,9 @@ fn seen(
     std::thread::sleep(Duration::from_millis(300));
     let mut all = BTreeMap::new();
     for (name, capture) in captures {
-        let frames = hand_made(&capture.stop()?).into_iter();
-        let frames = frames.map(|frame| comparable(frame, name == "pod"));
-        let mut frames: Vec<_> = frames.collect();
+        let is_pod = name == "pod";
+        let captured = hand_made(&capture.stop()?).into_iter();
+        let mut frames: Vec<_> = captured.map(|frame| comparable(frame, is_pod)).collect();
         frames.sort();
         all.insert(name, frames);
     }

@@ -74,13 +74,12 @@ fn says(scene: &Scene, lack: &Lack) -> Result<(), LabError> {
         let agent = agent(&scene.cluster, 1);
         let value = agent.metric(&metric).map_err(|error| error.chain())?;
         let (code, ready) = agent.get("/readyz").map_err(|error| error.chain())?;
-        let state = std::fs::read_to_string(node.run_dir().join("agent.json"));
+        let state = std::fs::read_to_string(node.run_dir().join("agent.json")).unwrap();
         let mut command = node.netns().command(&program);
         command.args(["status", "--run-dir"]).arg(node.run_dir());
         // It ends with an error where there is a problem.
         let status = command.output().unwrap();
         let status = String::from_utf8_lossy(&status.stdout).into_owned();
-        let state = state.unwrap();
         let is_said = [&ready, &state, &status]
             .iter()
             .all(|text| text.contains(lack.says));

@@ -15,7 +15,7 @@ pub const MARK: usize = 3;
 /// The map of a node whose name ends so.
 pub fn pinned(node: &Node, name: &str) -> Result<MapData, LabError> {
     let folder = node.bpf_dir()?.join("maps");
-    let pins = fs::read_dir(folder).unwrap().map(|pin| pin.unwrap().path());
-    let mut pins = pins.filter(|pin| pin.to_string_lossy().ends_with(name));
-    Ok(MapData::from_pin(pins.next().unwrap()).unwrap())
+    let mut pins = fs::read_dir(folder).unwrap().map(|pin| pin.unwrap().path());
+    let found = pins.find(|pin| pin.to_string_lossy().ends_with(name));
+    Ok(MapData::from_pin(found.unwrap()).unwrap())
 }

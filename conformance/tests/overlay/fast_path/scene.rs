@@ -182,8 +182,7 @@ pub fn wait_for(cluster: &Cluster, index: u8, way: &str) -> Result<(), LabError>
 
 /// What the agent says of the fast path.
 pub fn all(cluster: &Cluster, index: u8) -> String {
-    let text = agent(cluster, index).get("/metrics").map(|(_, text)| text);
-    let text = text.unwrap_or_default();
+    let (_, text) = agent(cluster, index).get("/metrics").unwrap_or_default();
     let lines = text
         .lines()
         .filter(|line| line.starts_with("tweed_fast_path"));

@@ -196,8 +196,8 @@ fn an_address_is_given_out_again() -> Result<(), LabError> {
                 .map(|first| first.0)
                 .ok_or("none".to_owned())
         })?;
-        let first = first.saturating_duration_since(opened);
-        assert!(first < LIFE, "{first:?}");
+        let waited = first.saturating_duration_since(opened);
+        assert!(waited < LIFE, "{waited:?}");
         again.wait()?;
         scene.wait_for(1, if node == 1 { "local" } else { "vxlan-in" })?;
         let answered = datagrams.answered();

@@ -275,9 +275,9 @@ fn a_service_of_both_families() -> Result<(), LabError> {
         wait_for_service(near.netns(), at, &server, PORT)?;
         wait_for_service(far.netns(), at, &server, PORT)?;
     }
-    let between = ["vxlan-out", "vxlan-in"];
-    let between = between.iter().flat_map(|way| [(1, *way), (2, *way)]);
-    let between: Vec<_> = between.collect();
+    let between = ["vxlan-out", "vxlan-in"]
+        .map(|way| [(1, way), (2, way)])
+        .concat();
     for to in ["on", "off"] {
         if to == "off" {
             for pod in [&server, &near, &far] {

@@ -84,8 +84,8 @@ fn call(cluster: &Cluster, verb: &str, number: usize, pod: &Pod, config: &Value)
             "CNI_ARGS",
             &format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=closed;K8S_POD_NAME=pod{number}"),
         )
-        .run(&cluster[1].node, "tweed");
-    let output = output.unwrap();
+        .run(&cluster[1].node, "tweed")
+        .unwrap();
     assert_eq!(output.code, Some(0), "{verb} {output:?}");
 }
 
@@ -143,9 +143,9 @@ fn no_leak(rounds: usize) -> Result<(), LabError> {
     }
     // The addresses that the pods get are among these; open pods never send to others
     // of this port.
-    let any = (2..=254).map(|last| SocketAddr::from(([10, 244, 1, last], 7001)));
-    let any = any.filter(|to| to.ip() != near.address()).collect();
-    let flood = Sender::start(far.netns(), any)?;
+    let all = (2..=254).map(|last| SocketAddr::from(([10, 244, 1, last], 7001)));
+    let others = all.filter(|to| to.ip() != near.address()).collect();
+    let flood = Sender::start(far.netns(), others)?;
     let heard = |ears: &[UdpSocket]| {
         let one = |ear: &UdpSocket| ear.recv_from(&mut [0; 64]).ok();
         ears.iter().filter_map(one).collect::<Vec<_>>()

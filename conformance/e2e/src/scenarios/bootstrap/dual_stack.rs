@@ -57,8 +57,7 @@ pub fn run(fixture: &mut Fixture<'_>, pods: &[Endpoint]) -> Result<()> {
             from.ping_address(&to.name, ipv6(to)?, 3)?;
         }
     }
-    let worker = fixture.cluster.workers().next().context("no worker")?;
-    fixture.apply(&OBJECTS.replace("NODE", worker.name()))?;
+    fixture.apply(&OBJECTS.replace("NODE", &fixture.first_worker()?))?;
     let server = Endpoint::pod(&fixture.wait_ready("both", LIMIT)?)?;
     let line = format!("get service both --namespace {}", fixture.namespace());
     let addresses = cluster_ips(&fixture.kubectl().json(&line)?)?;
@@ -136,9 +135,9 @@ fn at(address: IpAddr, transport: Transport) -> SocketAddr {
 }
 
 fn cluster_ips(service: &Value) -> Result<[IpAddr; 2]> {
-    let all = service["spec"]["clusterIPs"].as_array();
-    let all = all.into_iter().flatten();
-    let all: Vec<IpAddr> = all.filter_map(|one| one.as_str()?.parse().ok()).collect();
-    let all = <[IpAddr; 2]>::try_from(all).ok();
-    all.with_context(|| format!("there are not two ClusterIPs in {service}"))
+    let listed = service["spec"]["clusterIPs"].as_array();
+    let texts = listed.into_iter().flatten();
+    let all: Vec<IpAddr> = texts.filter_map(|one| one.as_str()?.parse().ok()).collect();
+    let both = <[IpAddr; 2]>::try_from(all).ok();
+    both.with_context(|| format!("there are not two ClusterIPs in {service}"))
 }

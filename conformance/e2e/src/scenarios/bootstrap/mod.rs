@@ -9,7 +9,7 @@ pub mod without_any;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use tweed_lab_kubernetes::{CONTROL, ProxyMode, SERVICE_OF_API};
 
 use super::{Precondition, Scenario};
@@ -63,8 +63,7 @@ fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
     let what = "without kube-proxy, from the command to new agents Ready on all nodes";
     fixture.measure_time(what, start.elapsed());
 
-    let worker = fixture.cluster.workers().next().context("no worker")?;
-    let worker = worker.name().to_owned();
+    let worker = fixture.first_worker()?;
     let start = Instant::now();
     fixture.cluster.reboot(&worker)?;
     let rebooted = pods::start(fixture, "rebooted", &worker)?;

@@ -59,8 +59,7 @@ fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
     names::run(fixture)?;
     dual_stack::run(fixture, &pods).context("both families")?;
 
-    let worker = fixture.cluster.workers().next().context("no worker")?;
-    let worker = worker.name().to_owned();
+    let worker = fixture.first_worker()?;
     let start = Instant::now();
     let node = Endpoint::node(fixture.cluster.reboot(&worker)?);
     becomes_reachable(&node)?;

@@ -68,8 +68,8 @@ fn install_plugin(node: &Machine) -> Result<()> {
     let tweed = node.host_path("/etc/cni/net.d/10-tweed.conflist");
     let text = fs::read(&tweed).with_context(|| tweed.display().to_string())?;
     let mut list: Value = serde_json::from_slice(&text).context("10-tweed.conflist")?;
-    let plugins = list["plugins"].as_array_mut();
-    let plugins = plugins.context("10-tweed.conflist has no plugins")?;
+    let listed = list["plugins"].as_array_mut();
+    let plugins = listed.context("10-tweed.conflist has no plugins")?;
     plugins.push(json!({ "type": "blocked" }));
     // Renamed, because the runtime reads the file as soon as it exists.
     let draft = node.host_path("/etc/cni/net.d/blocked.draft");
@@ -81,14 +81,14 @@ fn install_plugin(node: &Machine) -> Result<()> {
 fn kill_runtime(fixture: &Fixture<'_>, node: &Machine) -> Result<String> {
     fixture.apply(&pods::pod("blocked", node.name()).to_string())?;
     let id = wait_until("an ADD that waits for the last plugin", LIMIT, || {
-        let id = node.sh("cat /run/blocked").map_err(|error| error.chain())?;
-        let id = id.trim().to_owned();
+        let text = node.sh("cat /run/blocked").map_err(|error| error.chain())?;
+        let id = text.trim().to_owned();
         (!id.is_empty()).then_some(id).ok_or_else(String::new)
     })?;
     node.stop(Component::Containerd, Signal::SIGKILL)?;
     let records = consistency::records(node)?;
-    let record = records.iter().find(|record| record["containerId"] == *id);
-    let record = record.with_context(|| format!("{id} has no record: {records:?}"))?;
+    let found = records.iter().find(|record| record["containerId"] == *id);
+    let record = found.with_context(|| format!("{id} has no record: {records:?}"))?;
     ensure!(record["state"]["is"] == "live", "it is not live: {record}");
     let address = record["addresses"][0].as_str();
     Ok(address.context("no address")?.to_owned())

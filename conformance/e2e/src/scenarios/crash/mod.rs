@@ -61,10 +61,9 @@ struct Size {
 }
 
 fn run(fixture: &mut Fixture<'_>) -> Result<()> {
-    let worker = fixture.cluster.workers().next().context("no worker")?;
-    let worker = worker.name().to_owned();
-    let other = fixture.cluster.nodes().find(|node| node.name() != worker);
-    let other = other.context("only one node")?.name().to_owned();
+    let worker = fixture.first_worker()?;
+    let found = fixture.cluster.nodes().find(|node| node.name() != worker);
+    let other = found.context("only one node")?.name().to_owned();
     let mut traffic = start_traffic(fixture, &worker, &other)?;
 
     blocked_add::run(fixture, &worker)?;
@@ -85,9 +84,9 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
 /// Pings between two pods on the affected node and one on another node, and a TCP
 /// connection between the nodes.
 fn start_traffic(fixture: &Fixture<'_>, worker: &str, other: &str) -> Result<Traffic> {
-    let endpoints = [("one", worker), ("two", worker), ("far", other)]
+    let started = [("one", worker), ("two", worker), ("far", other)]
         .map(|(name, node)| pods::start(fixture, name, node));
-    let endpoints = endpoints.into_iter().collect::<Result<Vec<Endpoint>>>()?;
+    let endpoints = started.into_iter().collect::<Result<Vec<Endpoint>>>()?;
     let mut traffic = Traffic::between(&endpoints)?;
     if let [one, _, far] = endpoints.as_slice() {
         traffic.add_stream(one, far, one.address)?;

@@ -59,8 +59,8 @@ pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
     let target = Service::get(fixture, "churned")?;
     let address = target.cluster_ip().socket_address(Transport::Tcp);
     wait_until("an answer of the Service", LIMIT, || {
-        let answer = Connection::open(&clients.pod, Transport::Tcp, address);
-        let answer = answer.and_then(|mut connection| connection.ask());
+        let opened = Connection::open(&clients.pod, Transport::Tcp, address);
+        let answer = opened.and_then(|mut connection| connection.ask());
         answer.map(drop).map_err(|error| format!("{error:#}"))
     })?;
 
@@ -78,7 +78,7 @@ pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
     churn.run(replaced)?;
     let seconds = began.elapsed().as_secs_f64();
     let last = servers.first().context("no server")?;
-    let settled = Instant::now();
+    let ended = Instant::now();
     wait_until("the last endpoints to be in force", LIMIT, || {
         let servers = answers(&clients.pod, address).map_err(|error| format!("{error:#}"))?;
         if servers.len() == 1 && servers.contains(&last.name) {
@@ -87,7 +87,7 @@ pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
             Err(format!("{servers:?} answer, and not only {}", last.name))
         }
     })?;
-    let settled = settled.elapsed().as_secs_f64();
+    let settled = ended.elapsed().as_secs_f64();
     let (mut answered, mut rate) = (0, 0);
     for load in loads {
         let tally = load.stop()?;

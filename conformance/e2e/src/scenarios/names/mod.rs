@@ -51,8 +51,8 @@ fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
     for client in web.iter().chain(&hosts) {
         let what = format!("correct answers for {}", client.name);
         fixture.kubectl().wait_for(&what, LIMIT, || {
-            let answers = fixture.exec(&client.name, ["sh", "-c", &script]);
-            let answers = answers.map_err(|error| error.chain())?;
+            let words = ["sh", "-c", &script];
+            let answers = fixture.exec(&client.name, words).map_err(|e| e.chain())?;
             check(&answers, &names, &servers)
         })?;
     }
@@ -85,9 +85,9 @@ fn names(fixture: &Fixture<'_>, web: &[Endpoint]) -> Result<Names> {
     let service = fixture
         .kubectl()
         .json(&format!("get service web --namespace {namespace}"))?;
-    let address = service["spec"]["clusterIP"].as_str();
-    let address = address.and_then(|text| text.parse().ok());
-    let address = address.with_context(|| format!("no address in {service}"))?;
+    let cluster_ip = service["spec"]["clusterIP"].as_str();
+    let parsed = cluster_ip.and_then(|text| text.parse().ok());
+    let address = parsed.with_context(|| format!("no address in {service}"))?;
     let pods = web.iter().map(|pod| pod.address).collect();
     Ok(BTreeMap::from([
         (
@@ -129,17 +129,16 @@ fn check(answers: &str, names: &Names, servers: &[&str]) -> Result<(), String> {
             Some((words.next()?, words.collect()))
         })
         .collect();
-    let wrong = names.iter().filter(|(name, to)| {
-        let to: BTreeSet<String> = to.iter().map(IpAddr::to_string).collect();
-        let to = to.iter().map(String::as_str).collect();
-        answers.get(name.as_str()) != Some(&to)
+    let misdirected = names.iter().filter_map(|(name, to)| {
+        let texts: BTreeSet<String> = to.iter().map(IpAddr::to_string).collect();
+        let expected = texts.iter().map(String::as_str).collect();
+        (answers.get(name.as_str()) != Some(&expected)).then_some(name.as_str())
     });
-    let wrong = wrong.map(|(name, _)| name.as_str());
     let unreached = ["udp", "tcp"].into_iter().filter(|by| {
         let reached = answers.get(by).map(|one| Vec::from_iter(one.clone()));
         !reached.is_some_and(|one| one.len() == 1 && servers.contains(&one[0]))
     });
-    let wrong: Vec<&str> = wrong.chain(unreached).collect();
+    let wrong: Vec<&str> = misdirected.chain(unreached).collect();
     if wrong.is_empty() {
         return Ok(());
     }
@@ -165,8 +164,7 @@ fn check_sources(
     mut sources: BTreeSet<(IpAddr, String)>,
     web: &[Endpoint],
 ) -> Result<()> {
-    for transport in ["udp", "tcp"] {
-        let transport = transport.to_owned();
+    for transport in ["udp", "tcp"].map(str::to_owned) {
         for pod in web {
             ensure!(
                 sources.remove(&(pod.address, transport.clone())),

@@ -17,9 +17,9 @@ pub fn agent_of(fixture: &Fixture<'_>, node: &str) -> Result<String> {
         "pods --namespace kube-system --selector app.kubernetes.io/name=tweed \
          --field-selector spec.nodeName={node}"
     ))?;
-    let name = |pod: &Value| pod["metadata"]["name"].as_str().map(str::to_owned);
-    let name = pods.first().and_then(name);
-    let name = name.with_context(|| format!("no agent runs on {node}"))?;
+    let name_of = |pod: &Value| pod["metadata"]["name"].as_str().map(str::to_owned);
+    let found = pods.first().and_then(name_of);
+    let name = found.with_context(|| format!("no agent runs on {node}"))?;
     Ok(format!("kube-system/{name}"))
 }
 

@@ -80,8 +80,8 @@ fn enforced(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
 /// Waits for the end of the init container, and returns what it has printed.
 fn log_of(fixture: &Fixture<'_>, name: &str) -> Result<String> {
     let log = wait_until("the end of the init container", LIMIT, || {
-        let log = fixture.sh(&format!("logs {name} --container early"));
-        let log = log.map_err(|error| error.chain())?;
+        let line = format!("logs {name} --container early");
+        let log = fixture.sh(&line).map_err(|error| error.chain())?;
         let has_ended = log.contains(ENDED);
         has_ended.then_some(log.clone()).ok_or(log)
     });

@@ -53,8 +53,7 @@ fn run(fixture: &mut Fixture<'_>) -> anyhow::Result<()> {
     let result = run_steps(fixture);
     // A failure is reported before anything is deleted.
     let result = fixture.report_failure(result);
-    let cleared = cast::remove(fixture);
-    let cleared = cleared.and(cluster_policy::remove(fixture));
+    let cleared = cast::remove(fixture).and(cluster_policy::remove(fixture));
     // After the last step they are as they were.
     let restored = match result {
         Ok(()) => Ok(()),

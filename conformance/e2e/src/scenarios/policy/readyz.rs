@@ -42,7 +42,7 @@ pub fn wait_for_all(
 
 /// The answer without its headers.
 fn ask(node: &Machine) -> Result<String> {
-    let answer = node.netns().enter(|| -> std::io::Result<String> {
+    let read = node.netns().enter(|| -> std::io::Result<String> {
         let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT))?;
         connection.set_read_timeout(Some(ANSWER))?;
         connection.write_all(b"GET /readyz HTTP/1.0\r\n\r\n")?;
@@ -50,7 +50,7 @@ fn ask(node: &Machine) -> Result<String> {
         connection.read_to_string(&mut answer)?;
         Ok(answer)
     })?;
-    let answer = answer.with_context(|| format!("/readyz of {}", node.name()))?;
+    let answer = read.with_context(|| format!("/readyz of {}", node.name()))?;
     let body = answer.split_once("\r\n\r\n");
     Ok(body
         .with_context(|| answer.clone())?

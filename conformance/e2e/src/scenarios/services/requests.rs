@@ -88,13 +88,13 @@ fn cluster_ip_requests(setup: &Setup) -> Vec<Request<'_>> {
         ("a pod on another node", &setup.remote_client),
         ("a server itself", &first.endpoint),
     ];
-    let pods = pods.map(|(what, pod)| request(what, pod, Source::Address(pod.address)));
+    let by_pods = pods.map(|(what, pod)| request(what, pod, Source::Address(pod.address)));
     let nodes = [
         ("a server's node", &first.node),
         ("another node", &setup.node_without_server),
     ];
-    let nodes = nodes.map(|(what, node)| request(what, &node.endpoint, Source::Node(node)));
-    pods.into_iter().chain(nodes).collect()
+    let by_nodes = nodes.map(|(what, node)| request(what, &node.endpoint, Source::Node(node)));
+    by_pods.into_iter().chain(by_nodes).collect()
 }
 
 /// The node whose port is used replaces the client's address.
@@ -107,7 +107,7 @@ fn node_port_requests(setup: &Setup) -> Vec<Request<'_>> {
     } = setup;
     let [first, _] = &setup.servers;
     let bare = &setup.node_without_server;
-    let requests = [
+    let cases = [
         ("node port of a server's node", outside, &first.node),
         ("node port of another node", outside, bare),
         ("node port of the pod's own node", local_client, &first.node),
@@ -117,7 +117,7 @@ fn node_port_requests(setup: &Setup) -> Vec<Request<'_>> {
             &first.node,
         ),
     ];
-    let requests = requests.map(|(what, from, node)| Request {
+    let requests = cases.map(|(what, from, node)| Request {
         what,
         from,
         frontend: setup.web.node_port(node.endpoint.address),
@@ -131,7 +131,7 @@ fn node_port_requests(setup: &Setup) -> Vec<Request<'_>> {
 fn local_policy_requests(setup: &Setup) -> Vec<Request<'_>> {
     let outside = &setup.outside;
     let [first, second] = setup.servers.each_ref();
-    let requests = [
+    let cases = [
         ("policy Local, first node", outside, first, outside),
         ("policy Local, second node", outside, second, outside),
         (
@@ -141,7 +141,7 @@ fn local_policy_requests(setup: &Setup) -> Vec<Request<'_>> {
             &setup.node_without_server.endpoint,
         ),
     ];
-    let requests = requests.map(|(what, from, server, source)| Request {
+    let requests = cases.map(|(what, from, server, source)| Request {
         what,
         from,
         frontend: setup.local.node_port(server.node.endpoint.address),

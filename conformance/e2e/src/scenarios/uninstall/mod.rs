@@ -155,8 +155,8 @@ fn install(fixture: &Fixture<'_>, source: &Source) -> Result<String> {
 /// other.
 fn check_without_daemon_set(fixture: &Fixture<'_>, manifests: &str, node: &str) -> Result<()> {
     let mut workers = fixture.cluster.workers().map(Machine::name);
-    let other = workers.find(|name| *name != node);
-    let other = other.context("there is no other worker")?;
+    let found = workers.find(|name| *name != node);
+    let other = found.context("there is no other worker")?;
     let mut ends = Vec::new();
     for (name, node) in [("here", node), ("there", other)] {
         ends.push(pods::start(fixture, name, node)?);
@@ -189,13 +189,12 @@ fn clean(
             "env": [{ "name": "TWEED_RESTORE_CNI", "value": restore_cni.to_string() }],
         }],
     }}}});
-    let file = source.install.join("uninstall-node.yaml");
-    let file = file.display().to_string();
-    let patch = patch.to_string();
+    let path = source.install.join("uninstall-node.yaml");
+    let file = path.display().to_string();
     let words = ["patch", "--local", "--output=yaml", "--filename", &file];
     let manifest = fixture
         .kubectl()
-        .run(words.into_iter().chain(["--patch", &patch]))?;
+        .run(words.into_iter().chain(["--patch", &patch.to_string()]))?;
     fixture.kubectl().apply(&manifest)?;
     wait_for_rollout(fixture, "tweed-uninstall")?;
     let took = start.elapsed();

@@ -43,12 +43,12 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     );
     at_once(fixture.cluster.nodes(), |node| previous.import_on(node))?;
     let proxy = fixture.cluster.proxy();
-    let result = service_proxy::set(fixture, ProxyMode::Tweed);
-    let result = result.and_then(|()| run_steps(fixture, &current, &previous));
-    let result = fixture.report_failure(result);
+    let set = service_proxy::set(fixture, ProxyMode::Tweed);
+    let done = set.and_then(|()| run_steps(fixture, &current, &previous));
+    let result = fixture.report_failure(done);
     // Restored for the next scenario, also after a failure.
-    let restored = current.roll_out(fixture.cluster);
-    let restored = restored.and_then(|_| service_proxy::set(fixture, proxy));
+    let rolled_out = current.roll_out(fixture.cluster);
+    let restored = rolled_out.and_then(|_| service_proxy::set(fixture, proxy));
     result.and(restored)
 }
 
