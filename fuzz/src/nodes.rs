@@ -32,8 +32,8 @@ fn manifest(node: &Node) -> Option<Value> {
         Some(seconds) => Timestamp::from_second(seconds).ok()?.to_string().into(),
     };
     let deleted = node.leaving.then_some("2026-11-21T10:00:00Z");
-    let addresses = node.addresses.iter();
-    let addresses: Vec<Value> = addresses
+    let entries = node.addresses.iter();
+    let addresses: Vec<Value> = entries
         .map(|entry| json!({"type": entry.kind, "address": entry.address}))
         .collect();
     Some(json!({
@@ -72,8 +72,8 @@ pub(crate) fn same_in_every_encoding(nodes: &[Node]) {
     let pairs = nodes
         .iter()
         .filter_map(|node| Some((node, manifest(node)?)));
-    let (nodes, manifests): (Vec<&Node>, Vec<Value>) = pairs.unzip();
-    let nodes: Vec<Node> = nodes.into_iter().cloned().collect();
+    let (listed, manifests): (Vec<&Node>, Vec<Value>) = pairs.unzip();
+    let nodes: Vec<Node> = listed.into_iter().cloned().collect();
     let metadata = [field(2, b"7"), field(3, b"next")].concat();
     let mut list = field(1, &metadata);
     for manifest in &manifests {

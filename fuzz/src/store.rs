@@ -160,10 +160,9 @@ fn fill(input: &[u8]) -> TempDir {
 
 /// Kind, name and content of each entry.
 fn entries(input: &[u8]) -> impl Iterator<Item = (&[u8], &[u8], &[u8])> {
-    let starts = input.windows(2).enumerate();
-    let starts =
-        starts.filter(|(at, pair)| pair[0] == b'@' && (*at == 0 || input[at - 1] == b'\n'));
-    let starts: Vec<usize> = starts.map(|(at, _)| at).collect();
+    let pairs = input.windows(2).enumerate();
+    let marked = pairs.filter(|(at, pair)| pair[0] == b'@' && (*at == 0 || input[at - 1] == b'\n'));
+    let starts: Vec<usize> = marked.map(|(at, _)| at).collect();
     let ends: Vec<usize> = starts
         .iter()
         .skip(1)

@@ -218,8 +218,8 @@ impl Page<'_> {
         let head = format!(
             r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{{"resourceVersion":"{version}","continue":"{token}"}},"items":["#
         );
-        let items: Vec<&[u8]> = items.iter().map(|item| &item.json[..]).collect();
-        [head.as_bytes(), &items.join(&b","[..]), b"]}\n"].concat()
+        let texts: Vec<&[u8]> = items.iter().map(|item| &item.json[..]).collect();
+        [head.as_bytes(), &texts.join(&b","[..]), b"]}\n"].concat()
     }
 
     pub fn protobuf(&self) -> Vec<u8> {

@@ -334,8 +334,8 @@ impl Shared {
     ) -> Response {
         // Any version will do: then a real server answers from its cache, whole.
         let cached = query.get("resourceVersion") == Some(&"0");
-        let limit = query.get("limit").and_then(|limit| limit.parse().ok());
-        let limit: usize = limit.filter(|_| !cached).unwrap_or(usize::MAX);
+        let asked = query.get("limit").and_then(|limit| limit.parse().ok());
+        let limit: usize = asked.filter(|_| !cached).unwrap_or(usize::MAX);
         let state = self.state();
         // A token is the version of the first page and the last key.
         let token = query

@@ -20,8 +20,8 @@ pub fn cpu_of_children(pid: u32) -> anyhow::Result<Duration> {
     // The name of the program is in brackets and may have any other character in it.
     let (_, fields) = text.rsplit_once(") ").context(path.clone())?;
     // In user mode and in the kernel: fields 16 and 17 of the line, of which two are cut off.
-    let ticks = fields.split(' ').skip(13).take(2).map(str::parse::<u64>);
-    let ticks: u64 = ticks.sum::<Result<_, _>>().context(path)?;
+    let numbers = fields.split(' ').skip(13).take(2).map(str::parse::<u64>);
+    let ticks: u64 = numbers.sum::<Result<_, _>>().context(path)?;
     let a_second = sysconf(SysconfVar::CLK_TCK)?.context("no CLK_TCK")?;
     Ok(Duration::from_secs_f64(ticks as f64 / a_second as f64))
 }

@@ -158,12 +158,12 @@ mod tests {
             .find(|number| burst(seed, *number, &WEIGHTS).len() > 3)
             .unwrap_or_default();
         let whole = burst(seed, long, &WEIGHTS);
-        let steps = [
+        let texts = [
             format!("{long}.1"),
             format!("{long}.3"),
             (long + 1).to_string(),
         ];
-        let steps: Vec<Step> = steps.iter().map(|s| s.parse().unwrap()).collect();
+        let steps: Vec<Step> = texts.iter().map(|s| s.parse().unwrap()).collect();
         assert_eq!(
             selected(seed, &steps, &WEIGHTS),
             [

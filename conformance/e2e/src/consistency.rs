@@ -107,8 +107,8 @@ fn compare_with(node: &Machine, expected: &Expected) -> Result<()> {
         );
     }
 
-    let links = lines(node, "ip -brief link show group 116 | cut -d ' ' -f 1")?;
-    let links: BTreeSet<String> = links.iter().map(|link| without(link, '@')).collect();
+    let names = lines(node, "ip -brief link show group 116 | cut -d ' ' -f 1")?;
+    let links: BTreeSet<String> = names.iter().map(|link| without(link, '@')).collect();
     let recorded_links = recorded("/link");
     ensure!(
         links

@@ -42,8 +42,8 @@ fn check(cluster: &Cluster) -> Result<()> {
         .collect::<Result<Vec<Peer>>>()?;
     for Peer { name, .. } in &peers {
         let others = peers.iter().filter(|peer| peer.name != *name);
-        let desired = others.map(Peer::lines).collect::<Result<Vec<_>>>()?;
-        let desired: BTreeSet<String> = desired.into_iter().flatten().collect();
+        let lines = others.map(Peer::lines).collect::<Result<Vec<_>>>()?;
+        let desired: BTreeSet<String> = lines.into_iter().flatten().collect();
         let actual = actual_lines(cluster.node(name)?)?;
         ensure!(
             actual == desired,

@@ -167,8 +167,10 @@ impl Pings {
                 thread,
             }
         };
-        let pings: Vec<Ping> = pings.into_iter().map(ping).collect();
-        let pings = Self { pings, stop };
+        let pings = Self {
+            pings: pings.into_iter().map(ping).collect(),
+            stop,
+        };
         wait_until(
             "the first answer to each ping",
             FIRST_ANSWER_TIMEOUT,

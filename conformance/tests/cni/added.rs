@@ -183,8 +183,8 @@ fn pod_routes(attached: &Attached) {
                              "scope": "link", "src": null, "flags": [] });
     assert!(found.contains(&to_gateway), "{found:#?}");
     assert_eq!(found.len(), 3, "{found:#?}");
-    let in_result = attached.added.document["routes"].as_array().unwrap().iter();
-    let in_result: Vec<_> = in_result.map(|route| &route["dst"]).collect();
+    let given = attached.added.document["routes"].as_array().unwrap().iter();
+    let in_result: Vec<_> = given.map(|route| &route["dst"]).collect();
     assert_eq!(in_result, ["0.0.0.0/0", "::/0"]);
 }
 

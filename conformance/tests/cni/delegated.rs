@@ -103,8 +103,8 @@ mod tweed_over {
             ])
         );
         assert_eq!(added.document["dns"]["nameservers"], json!(["10.96.0.10"]));
-        let dsts = added.document["routes"].as_array().unwrap().iter();
-        let dsts: Vec<_> = dsts.map(|route| &route["dst"]).collect();
+        let routes = added.document["routes"].as_array().unwrap().iter();
+        let dsts: Vec<_> = routes.map(|route| &route["dst"]).collect();
         assert_eq!(dsts, ["0.0.0.0/0", "fd00::/8"]);
     }
 

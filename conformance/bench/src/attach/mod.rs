@@ -59,11 +59,11 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
             .collect::<anyhow::Result<Vec<_>>>()?;
         for count in at_once {
             progress(&format!("{count} at once, beside {full} pods …"));
-            let pods: Vec<&Pod> = pods.iter().take(count).collect();
+            let first: Vec<&Pod> = pods.iter().take(count).collect();
             let case = format!("{count} at once, beside {full} pods, ms");
             let rounds = rounds_of(rounds, count);
             for (round, at) in order(rounds, hosts.len()) {
-                let sample = sample(&hosts[at], &pods)?;
+                let sample = sample(&hosts[at], &first)?;
                 // The first round is for warming up, unless it is the only one.
                 if round == 0 && rounds > 1 {
                     continue;

@@ -153,8 +153,8 @@ pub fn measure(
     ];
     let first = report.tables.len();
     for (title, columns) in TABLES {
-        let columns: Vec<_> = columns.iter().map(|(name, ..)| *name).collect();
-        report.tables.push(Table::new(title, &columns));
+        let names: Vec<_> = columns.iter().map(|(name, ..)| *name).collect();
+        report.tables.push(Table::new(title, &names));
     }
     for round in 0..rounds {
         progress(&format!("fast path: round {} of {rounds} …", round + 1));

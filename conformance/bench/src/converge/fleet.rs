@@ -136,11 +136,11 @@ fn managed(conditions: &[&str], time: &str) -> Value {
         "f:reason": {}, "f:status": {}, "f:type": {},
     });
     let key = |kind: &&str| (format!(r#"k:{{"type":"{kind}"}}"#), written.clone());
-    let conditions: Value = conditions.iter().map(key).collect();
+    let keys: Value = conditions.iter().map(key).collect();
     json!({
         "manager": "node-problem-detector", "operation": "Update", "apiVersion": "v1",
         "time": time, "fieldsType": "FieldsV1", "subresource": "status",
-        "fieldsV1": { "f:status": { "f:conditions": conditions } },
+        "fieldsV1": { "f:status": { "f:conditions": keys } },
     })
 }
 

@@ -105,10 +105,10 @@ pub fn damages(world: &World) -> Result<Vec<(String, Vec<String>)>, LabError> {
             of_table.push(line);
         }
     }
-    let of_table = of_table
+    let lines = of_table
         .into_iter()
         .map(|line| (line.clone(), vec![format!("nft {line}")]));
-    Ok(owned.chain(of_table).collect())
+    Ok(owned.chain(lines).collect())
 }
 
 /// The weights of all kinds, for [`burst`](crate::burst::burst): 0 for those whose names

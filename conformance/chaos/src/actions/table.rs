@@ -48,10 +48,10 @@ fn group(name: &str) -> &str {
 /// Two of them at a time.
 fn flush_any(world: &mut World, target: Target) -> Result<(), LabError> {
     // An earlier action may have deleted the table.
-    let Ok(groups) = flushes(world.node(target.node)?.node.netns()) else {
+    let Ok(by_name) = flushes(world.node(target.node)?.node.netns()) else {
         return Ok(());
     };
-    let groups: Vec<Vec<String>> = groups.into_values().collect();
+    let groups: Vec<Vec<String>> = by_name.into_values().collect();
     for place in [0, 24] {
         let number = target.number.rotate_right(place);
         let group = groups.get(pick(number, groups.len()));

@@ -208,8 +208,8 @@ impl Endpoints {
                 Some(service.uses(&candidate, client)).filter(|how| *how != Use::None)
             };
             let all = (0..).zip(endpoints);
-            let serving = all.filter(|(_, endpoint)| uses(endpoint, endpoint.node).is_some());
-            let serving: BTreeSet<usize> = serving.map(|(at, _)| at).collect();
+            let found = all.filter(|(_, endpoint)| uses(endpoint, endpoint.node).is_some());
+            let serving: BTreeSet<usize> = found.map(|(at, _)| at).collect();
             for (sender, from) in endpoints.iter().enumerate() {
                 if !from.is_pod() || serving.contains(&sender) {
                     continue;
@@ -218,13 +218,13 @@ impl Endpoints {
                     let Some(end) = from.end(is_ipv4) else {
                         continue;
                     };
-                    let of_family = serving.iter().filter_map(|at| {
+                    let used = serving.iter().filter_map(|at| {
                         let endpoint = &endpoints[*at];
                         let how = uses(endpoint, from.node)?;
                         let verdict = passes(&world.policies, end, endpoint.end(is_ipv4)?, PORT);
                         Some((how, verdict))
                     });
-                    let of_family: Vec<_> = of_family.collect();
+                    let of_family: Vec<_> = used.collect();
                     let is_any = of_family.iter().any(|(how, _)| *how == Use::Chosen);
                     let all = |verdict| of_family.iter().all(|(_, one)| *one == Some(verdict));
                     for receiver in flows_to(*number, endpoints) {

@@ -82,8 +82,8 @@ impl Rule {
                 "podSelector": app_selector(Some(app)),
             })),
             Peer::Block(block, except) => {
-                let except: Vec<String> = except.iter().map(ToString::to_string).collect();
-                Some(json!({ "ipBlock": { "cidr": block.to_string(), "except": except } }))
+                let texts: Vec<String> = except.iter().map(ToString::to_string).collect();
+                Some(json!({ "ipBlock": { "cidr": block.to_string(), "except": texts } }))
             }
         };
         if let Some(peer) = peer {

@@ -334,9 +334,9 @@ pub fn unclean(call: &Call, output: &PluginOutput) -> Option<String> {
 /// What is wrong when the thread that made these calls has panicked, of which it has
 /// printed the reason itself: how they ended is not known.
 pub fn panicked<'a>(calls: impl IntoIterator<Item = &'a Call>) -> String {
-    let calls: Vec<String> = calls
+    let names: Vec<String> = calls
         .into_iter()
         .map(|call| format!("{} of {:?}", call.verb, call.container))
         .collect();
-    format!("the driver panicked in {}", calls.join(", "))
+    format!("the driver panicked in {}", names.join(", "))
 }

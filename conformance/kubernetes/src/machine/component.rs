@@ -58,11 +58,8 @@ impl Machine {
     /// [`LabError::Ended`] or [`LabError::TimedOut`] with the end of its log.
     pub fn start(&self, component: Component) -> Result<(), LabError> {
         let folders = self.context.programs.folders();
-        let folders: Vec<_> = folders
-            .iter()
-            .map(|one| one.display().to_string())
-            .collect();
-        let bin = folders.join(":");
+        let paths = folders.iter().map(|one| one.display().to_string());
+        let bin = paths.collect::<Vec<_>>().join(":");
         let file = |name: &str| format!("{NODE_FOLDER}/{name}");
         let arguments = match component {
             Component::Containerd => vec!["--config=/etc/containerd/config.toml".to_owned()],

@@ -246,7 +246,7 @@ pub fn service(ips: [&str; 2], endpoints: &[&ClusterPod], port: u16) -> Vec<(Str
                 "{{addresses: [\"{address}\"], conditions: {{ready: true}}}}"
             ))
         };
-        let endpoints: Vec<String> = endpoints.iter().filter_map(of).collect();
+        let of_family: Vec<String> = endpoints.iter().filter_map(of).collect();
         all.push((
             format!("endpoints {family}"),
             format!(
@@ -255,7 +255,7 @@ pub fn service(ips: [&str; 2], endpoints: &[&ClusterPod], port: u16) -> Vec<(Str
                  labels: {{kubernetes.io/service-name: web}}}}\n\
                  addressType: {family}\nendpoints: [{}]\nports: {}\n",
                 family.to_lowercase(),
-                endpoints.join(", "),
+                of_family.join(", "),
                 ports(&format!("port: {port}")),
             ),
         ));

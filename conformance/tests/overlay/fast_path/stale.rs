@@ -57,9 +57,9 @@ fn a_policy_ends_datagrams_at_full_rate() -> Result<(), LabError> {
         sleep(Duration::from_secs(2));
         let last = datagrams.next();
         assert!(last > first_denied + 100, "{last}");
-        let late: Vec<_> = datagrams.arrivals();
-        let late: Vec<u64> = late.iter().map(|(_, number)| *number).collect();
-        let late: Vec<u64> = late.into_iter().filter(|n| *n > first_denied).collect();
+        let arrivals = datagrams.arrivals();
+        let numbers = arrivals.iter().map(|(_, number)| *number);
+        let late: Vec<u64> = numbers.filter(|n| *n > first_denied).collect();
         assert_eq!(late, Vec::<u64>::new(), "{}", scene.all(1));
         // Allowed again, and in again.
         scene.cluster.delete("deny")?;

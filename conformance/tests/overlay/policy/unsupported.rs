@@ -23,10 +23,10 @@ fn wait_said(scene: &mut Scene, index: u8, expected: &[&str]) -> Result<(), LabE
     let what = format!("node{index} to say that it cannot carry out {expected:?}");
     wait_until(&what, Duration::from_secs(30), || {
         let (code, text) = agent.get("/readyz").map_err(|error| error.chain())?;
-        let said = text
+        let said: Vec<&str> = text
             .lines()
-            .filter(|line| line.contains("policy-unsupported"));
-        let said: Vec<&str> = said.collect();
+            .filter(|line| line.contains("policy-unsupported"))
+            .collect();
         let names_each = said.len() == expected.len()
             && said
                 .iter()

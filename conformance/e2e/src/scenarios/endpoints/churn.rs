@@ -45,8 +45,8 @@ const LAST_ANSWERS: usize = 20;
 
 pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
     let replaced = fixture.tier.size(10_000, 120_000);
-    let servers = fixture.wait_all_ready("app=stable", 2, LIMIT)?;
-    let servers: Vec<Endpoint> = servers.iter().map(Endpoint::pod).collect::<Result<_>>()?;
+    let ready = fixture.wait_all_ready("app=stable", 2, LIMIT)?;
+    let servers: Vec<Endpoint> = ready.iter().map(Endpoint::pod).collect::<Result<_>>()?;
     let churn = Churn {
         api: Api::start(fixture)?,
         slices: format!(
@@ -146,10 +146,10 @@ impl Churn {
         let is_over = AtomicBool::new(false);
         let changed = std::thread::scope(|scope| {
             let own = scope.spawn(|| self.enter(|| self.change_own(&is_over)));
-            let threads = (0..THREADS).map(|thread| {
+            let spawned = (0..THREADS).map(|thread| {
                 scope.spawn(move || self.enter(|| self.change_others(thread, rounds)))
             });
-            let threads: Vec<_> = threads.collect();
+            let threads: Vec<_> = spawned.collect();
             let changed: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
             is_over.store(true, Ordering::Release);
             changed.into_iter().chain([own.join()]).collect::<Vec<_>>()

@@ -43,14 +43,14 @@ struct Node {
 impl LoadBalancer {
     /// Starts it outside the cluster, and waits until some node is healthy.
     pub fn start(fixture: &Fixture<'_>, service: &Service) -> Result<Self> {
-        let nodes = fixture.cluster.nodes().map(|node| {
+        let ports = fixture.cluster.nodes().map(|node| {
             let address = node.spec().address.into();
             Node {
                 health_check: service.health_check(address),
                 node_port: (service.node_port(address)).socket_address(Transport::Tcp),
             }
         });
-        let nodes: Vec<Node> = nodes.collect();
+        let nodes: Vec<Node> = ports.collect();
         let outside = Endpoint::outside(fixture.cluster);
         wait_until("a healthy node", LIMIT, || {
             match outside.enter(|| healthy(&nodes)) {

@@ -23,8 +23,8 @@ const LABELS: &str = "app=rolling";
 
 pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
     let rollouts = fixture.tier.size(3, 10);
-    let workers = fixture.cluster.workers().map(Machine::name);
-    let workers: Vec<&str> = workers.take(2).collect();
+    let names = fixture.cluster.workers().map(Machine::name);
+    let workers: Vec<&str> = names.take(2).collect();
     let mut expected = pods(fixture)?;
     let web = Service::get(fixture, "rolling")?;
     let nodes = fixture.cluster.nodes().map(|node| node.spec().address);

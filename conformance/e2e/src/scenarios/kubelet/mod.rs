@@ -36,8 +36,8 @@ const UNHEALTHY: [(&str, &str); 3] = [
 fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let nodes = fixture.cluster.nodes().count();
     fixture.apply(OBJECTS)?;
-    let healthy = fixture.wait_all_ready("app=healthy", nodes, LIMIT)?;
-    let healthy: Vec<Endpoint> = healthy.iter().map(Endpoint::pod).collect::<Result<_>>()?;
+    let ready = fixture.wait_all_ready("app=healthy", nodes, LIMIT)?;
+    let healthy: Vec<Endpoint> = ready.iter().map(Endpoint::pod).collect::<Result<_>>()?;
     for (pod, words) in UNHEALTHY {
         wait_for_event(fixture, pod, words)?;
     }

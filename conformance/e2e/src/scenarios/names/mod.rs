@@ -121,8 +121,8 @@ fn script(names: &Names) -> String {
 
 /// Checks the output of that script: names resolve to their addresses, and the short
 /// name leads to one of the servers.
-fn check(answers: &str, names: &Names, servers: &[&str]) -> Result<(), String> {
-    let answers: BTreeMap<&str, BTreeSet<&str>> = answers
+fn check(output: &str, names: &Names, servers: &[&str]) -> Result<(), String> {
+    let answers: BTreeMap<&str, BTreeSet<&str>> = output
         .lines()
         .filter_map(|line| {
             let mut words = line.split_whitespace();

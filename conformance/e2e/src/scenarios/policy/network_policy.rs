@@ -88,9 +88,9 @@ fn default_deny(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     fixture.wait_ready("probed", LIMIT)?;
     for name in ["server", "second", "probed"] {
         let pod = fixture.wait_ready(name, LIMIT)?;
-        let statuses = pod["status"]["containerStatuses"].as_array();
-        let restarts = statuses.into_iter().flatten();
-        let restarts: Vec<_> = restarts.map(|one| &one["restartCount"]).collect();
+        let listed = pod["status"]["containerStatuses"].as_array();
+        let statuses = listed.into_iter().flatten();
+        let restarts: Vec<_> = statuses.map(|one| &one["restartCount"]).collect();
         ensure!(
             restarts.iter().all(|count| **count == 0),
             "containers of {name} were restarted under default deny: {restarts:?}"

@@ -56,8 +56,8 @@ impl<'a> Requests<'a> {
 
     fn seen(&self) -> Result<Vec<Request>> {
         let lines = log(self.fixture)?.split_off(self.start);
-        let events = lines.iter().map(|line| serde_json::from_str::<Value>(line));
-        let events = events
+        let parsed = lines.iter().map(|line| serde_json::from_str::<Value>(line));
+        let events = parsed
             .collect::<Result<Vec<_>, _>>()
             .context("the audit log")?;
         Ok(events.iter().map(Request::of).collect())
@@ -189,7 +189,7 @@ fn check_none_of(requests: &[Request], resources: &[&str]) -> Result<()> {
 
 /// The kinds of requests, each once.
 fn text(requests: &[Request]) -> String {
-    let kinds = requests.iter().map(|one| {
+    let each = requests.iter().map(|one| {
         let own = if one.uri.contains(OWN_NODE) {
             " of the own node"
         } else {
@@ -201,7 +201,7 @@ fn text(requests: &[Request]) -> String {
         };
         format!("{} {what}{own}", one.verb)
     });
-    let kinds: BTreeSet<String> = kinds.collect();
+    let kinds: BTreeSet<String> = each.collect();
     kinds.into_iter().collect::<Vec<_>>().join(", ")
 }
 
