@@ -6,16 +6,13 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
+use nix::errno::Errno;
 use nix::libc;
 
-/// The request that makes a file the other end of a link.
-const TUNSETIFF: u8 = 202;
+/// The request that makes a file the other end of a link, of `linux/if_tun.h`.
+const TUNSETIFF: libc::c_ulong = 0x4004_54CA;
 /// A link of IP packets, without a header before each.
 const FLAGS: u16 = 0x0001 | 0x1000;
-
-mod request {
-    nix::ioctl_write_int!(attach, b'T', super::TUNSETIFF);
-}
 
 /// `struct ifreq` as the request reads it.
 #[repr(C)]
@@ -43,11 +40,11 @@ impl Tun {
             rest: [0; 22],
         };
         request.name[..name.len()].copy_from_slice(name.as_bytes());
-        let pointer = &raw mut request as libc::c_ulong;
         #[expect(unsafe_code, reason = "nix has no such call")]
         // SAFETY: the kernel reads and writes one `ifreq` behind the pointer, which is 40
         // bytes as `Request` is, and only during the call.
-        unsafe { request::attach(file.as_raw_fd(), pointer) }.unwrap();
+        let answer = unsafe { libc::ioctl(file.as_raw_fd(), TUNSETIFF as _, &raw mut request) };
+        Errno::result(answer).unwrap();
         Self(file)
     }
 
