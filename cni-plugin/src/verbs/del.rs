@@ -36,8 +36,13 @@ pub fn del<P: Datapath, D: Delegate>(
         exclusion => failures.keep(exclusion),
     };
     let is_store_usable = exclusion.is_some();
-    let (held, locked) = exclusion.unwrap_or_default();
+    let (mut held, locked) = exclusion.unwrap_or_default();
     let marked = failures.keep(tweed.datapath.mark_leaving(request, target));
+    if held.is_none() && locked.is_none() && is_store_usable && marked == Some(true) {
+        // There was no store to lock. If an ADD has made it meanwhile, the link is of that ADD,
+        // and this DEL comes after it.
+        (held, _) = (failures.keep(exclude(&place.store, attachment))).unwrap_or_default();
+    }
     // A delegated plugin may need the store's lock. The lock on the record, which
     // proves that this process is working on it, stays.
     drop(locked);

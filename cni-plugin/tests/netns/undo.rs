@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::mem;
 use std::net::IpAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,10 @@ enum Fault {
     RefuseUndo,
     /// The kernel refuses to take the link out of use.
     RefuseLeaving,
+    /// No fault, but an ADD attaches the pod before the link is looked for.
+    AddMeanwhile(Site),
+    /// No fault.
+    Nothing,
 }
 
 /// The real kernel, with a fault at one step.
@@ -89,6 +94,10 @@ impl Kernel for FailAt {
         self.kernel.forget_enforcement(address)
     }
     fn host_link(&mut self, name: &str) -> Result<Option<Link>, Error> {
+        match mem::replace(&mut self.fault, Fault::Nothing) {
+            Fault::AddMeanwhile(site) => drop(site.call(LinuxKernel::default(), "ADD", None).ok()),
+            other => self.fault = other,
+        }
         self.kernel.host_link(name)
     }
     fn host_links(&mut self) -> Result<Vec<Link>, Error> {
@@ -193,6 +202,18 @@ fn a_pod_whose_link_the_kernel_leaves_in_use_keeps_its_address_until_the_next_de
     assert_eq!(lab.site.store().len(), 3, "a record and two addresses");
     lab.call(LinuxKernel::default(), "DEL", None).ok();
     assert_same(&before, &lab.picture(), "after the next DEL");
+}
+
+/// Without a store there is nothing that the DEL could lock.
+#[test]
+fn a_del_that_the_first_add_of_a_node_overtakes_comes_after_it() {
+    let lab = Lab::new();
+    let before = lab.picture();
+    let site = Site::new(lab.site.pod.clone(), lab.site.run_dir.clone());
+    let kernel = FailAt::new(usize::MAX, Fault::AddMeanwhile(site));
+    lab.call(kernel, "DEL", None).ok();
+    assert_same(&before, &lab.picture(), "after DEL");
+    assert_eq!(lab.site.store(), Vec::<String>::new());
 }
 
 #[test]
