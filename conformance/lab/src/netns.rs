@@ -87,7 +87,12 @@ impl Netns {
     #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.name]).arg(program);
+        if program.as_ref() == "ip" {
+            // It enters the namespace by itself: one program is started instead of two.
+            command.args(["-n", &self.name]);
+        } else {
+            command.args(["netns", "exec", &self.name]).arg(program);
+        }
         command
     }
 
@@ -110,8 +115,12 @@ impl Netns {
         &self,
         words: impl IntoIterator<Item = S>,
     ) -> Result<String, LabError> {
-        let mut command = Command::new("ip");
-        run(command.args(["netns", "exec", &self.name]).args(words))
+        let mut words = words.into_iter();
+        let mut command = match words.next() {
+            Some(program) => self.command(program),
+            None => self.command(""),
+        };
+        run(command.args(words))
     }
 
     /// As [`Netns::run`], for a command line whose words hold no spaces.

@@ -100,8 +100,15 @@ const STARVED: u64 = 50;
 /// How often a limit begins anew on a starved machine.
 const REPEATS: u32 = 2;
 
-/// Calls `probe` every 20 ms until it returns a value; its `Err` describes what it
-/// saw instead.
+/// The share of the time already waited that a pause may have.
+const PAUSE_SHARE: u32 = 8;
+
+/// Maximum pause between two calls, where none was asked for.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// Calls `probe` again and again until it returns a value; its `Err` describes what it
+/// saw instead. The pauses grow from 10 ms with the time waited so far: many probes run
+/// programs, which take processor time from what is waited for.
 ///
 /// The limit is one for work. Where this thread mostly waited for a processor meanwhile, so did
 /// what is waited for, and the limit begins anew, twice at most.
@@ -114,17 +121,17 @@ pub fn wait_until<T>(
     limit: Duration,
     probe: impl FnMut() -> Result<T, String>,
 ) -> Result<T, LabError> {
-    poll(what, limit, Duration::from_millis(20), probe)
+    poll(what, limit, Duration::from_millis(10), probe)
 }
 
-/// As [`wait_until`], with another pause between two calls.
+/// As [`wait_until`], with another shortest pause between two calls.
 ///
 /// # Errors
 /// As [`wait_until`].
 pub fn poll<T>(
     what: &str,
     limit: Duration,
-    interval: Duration,
+    shortest_pause: Duration,
     mut probe: impl FnMut() -> Result<T, String>,
 ) -> Result<T, LabError> {
     let scheduled = Scheduled::now();
@@ -136,7 +143,8 @@ pub fn poll<T>(
             Err(last) => last,
         };
         if start.elapsed() < allowed {
-            std::thread::sleep(interval);
+            let pause = (start.elapsed() / PAUSE_SHARE).min(LONGEST_PAUSE);
+            std::thread::sleep(pause.max(shortest_pause));
             continue;
         }
         let waited = Scheduled::now().waited_since(scheduled);

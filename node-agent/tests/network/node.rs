@@ -421,7 +421,11 @@ pub fn eventually_within(limit: Duration, mut look: impl FnMut() -> Result<(), S
         match look() {
             Ok(()) => return,
             Err(why) if begin.elapsed() > limit => panic!("in vain: {why}"),
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            // Most looks run programs, which take processor time from the agent.
+            Err(_) => {
+                let pause = (begin.elapsed() / 8).min(Duration::from_millis(250));
+                std::thread::sleep(pause.max(Duration::from_millis(10)));
+            }
         }
     }
 }

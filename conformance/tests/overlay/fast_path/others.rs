@@ -225,9 +225,20 @@ fn a_pod_has_a_bridge_inside() -> Result<(), LabError> {
         flow.wait()?;
     }
     three.are_in()?;
-    let ports = pod.json("ip -j -s link show br0")?;
-    let received = &ports[0]["stats64"]["rx"]["packets"];
-    assert!(received.as_u64() > Some(100), "{received}");
+    let received = || -> Result<Option<u64>, LabError> {
+        let ports = pod.json("ip -j -s link show br0")?;
+        Ok(ports[0]["stats64"]["rx"]["packets"].as_u64())
+    };
+    let most = received()?.map(|before| before + 100);
+    wait_until(
+        "packets of the flows to come by the bridge",
+        LIMIT,
+        || match received() {
+            Ok(now) if now > most => Ok(()),
+            Ok(now) => Err(format!("{now:?} of {most:?}")),
+            Err(error) => Err(error.chain()),
+        },
+    )?;
     Ok(())
 }
 
