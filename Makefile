@@ -110,13 +110,12 @@ lint: ## format, structure of modules, documents, lints
 test: export NEXTEST_TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
 test: setup lint ## format, lints, unit, property and namespace tests
 	@conformance/setup.sh test
-	$(CARGO) build --workspace
-	$(CARGO) test --workspace --doc
+	$(CARGO) build --workspace --all-targets
 	@conformance/test.sh $(RUNNER)
 
 flaky: setup ## hunt flaky tests: the suite on starved processors beside a build (ROUNDS=1)
 	@conformance/setup.sh test
-	$(CARGO) build --workspace
+	$(CARGO) build --workspace --all-targets
 	@conformance/hunt-flaky.sh $(or $(ROUNDS),1) $(RUNNER)
 
 e2e: setup-e2e image ## end-to-end tests in a real Kubernetes (KEEP=1, ONLY=NAME)
