@@ -105,9 +105,6 @@ lint: ## format, structure of modules, documents, lints
 	@.ci/documents
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
-# Four times as many tests at a time as processors, because most of them wait for a kernel or
-# for other programs; .config/nextest.toml has those that do not.
-test: export NEXTEST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 test: setup lint ## format, lints, unit, property and namespace tests
 	@conformance/setup.sh test
 	$(CARGO) build --workspace --all-targets

@@ -19,6 +19,11 @@ nextest=$target/tools/bin/cargo-nextest
 config=()
 passed=0 failed=0 left_out=0
 
+# Most tests wait for a kernel or for other programs three quarters of their time, so three for
+# each processor run at a time. Each counts as two, and as one where it hardly does anything else
+# (.config/nextest.toml).
+export NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-$((6 * $(nproc)))}
+
 # run PROFILE ARGUMENTS…: runs the tests that the arguments choose. Those that fail are no error.
 run() {
     local profile=$1 status=0
