@@ -4,11 +4,11 @@ use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tweed_lab::{ClusterPod, LabError};
+use tweed_lab::{ClusterPod, LabError, wait_until};
 
 use super::datagrams::{Arrival, Datagrams};
 use super::live::Live;
-use super::scene::{LIMIT, many, wait_for, wait_for_service};
+use super::scene::{LIMIT, agent, many, wait_for, wait_for_service};
 
 const PORT: u16 = 7010;
 const SERVICE: &str = "10.96.0.10";
@@ -129,6 +129,17 @@ fn nothing_reaches_an_endpoint_that_has_gone() -> Result<(), LabError> {
                 "{change}: {last:?} at the second, {back:?} not"
             );
         }
+        // A flow that was let in by a connection which conntrack was then made to forget passes
+        // the kernel's path again.
+        let agent = agent(&live.cluster, 1);
+        wait_until(
+            "the flows to be void after conntrack's",
+            LIMIT,
+            || match agent.metric("tweed_fast_path_invalidations_total{cause=\"services\"}") {
+                Ok(Some(count)) if count > 0.0 => Ok(()),
+                other => Err(format!("{other:?}")),
+            },
+        )?;
     }
     Ok(())
 }
