@@ -158,6 +158,14 @@ impl LabError {
         }
     }
 
+    /// That of a program that failed, with another text of its command.
+    pub(crate) fn with_command(mut self, other: impl FnOnce(&str) -> String) -> Self {
+        if let Self::Failed { command, .. } = &mut self {
+            *command = other(command);
+        }
+        self
+    }
+
     /// The error and its causes on one line.
     #[must_use]
     pub fn chain(&self) -> String {

@@ -152,19 +152,11 @@ impl Netns {
             batch.push_str(line.as_ref());
             batch.push('\n');
         }
-        let ran = self.finish(Command::new("ip").args(["-batch", "-"]), &batch);
-        ran.map(drop).map_err(|error| match error {
-            LabError::Failed {
-                command,
-                status,
-                output,
-            } => LabError::Failed {
-                command: format!("{command}` of `{}", batch.trim()),
-                status,
-                output,
-            },
-            other => other,
-        })
+        self.finish(Command::new("ip").args(["-batch", "-"]), &batch)
+            .map(drop)
+            .map_err(|error| {
+                error.with_command(|command| format!("{command}` of `{}", batch.trim()))
+            })
     }
 
     /// Loads a ruleset by `nft -f -` inside.
@@ -180,19 +172,9 @@ impl Netns {
     /// by a thread there, which takes a fraction of the time of `ip netns exec`: that is a
     /// program of its own, and makes a mount namespace.
     fn finish(&self, command: &mut Command, input: &str) -> Result<String, LabError> {
-        self.enter(|| run_with(command, input))?
-            .map_err(|error| match error {
-                LabError::Failed {
-                    command,
-                    status,
-                    output,
-                } => LabError::Failed {
-                    command: format!("ip netns exec {} {command}", self.name),
-                    status,
-                    output,
-                },
-                other => other,
-            })
+        self.enter(|| run_with(command, input))?.map_err(|error| {
+            error.with_command(|command| format!("ip netns exec {} {command}", self.name))
+        })
     }
 
     /// Runs a closure on a new thread inside the namespace. Sockets that it opens
