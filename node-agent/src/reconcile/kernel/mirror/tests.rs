@@ -29,14 +29,17 @@ fn the_objects_of_a_link_that_is_gone_are_removed_with_it() {
     assert_eq!(routes[0].out, Some(2));
 }
 
+fn via(destination: &str, gateway: &str) -> Route {
+    Route {
+        gateway: Some(gateway.parse().unwrap()),
+        ..Route::to(destination.parse().unwrap(), 116)
+    }
+}
+
 /// The kernel shows the next hops of an IPv6 route with the protocol of the first.
 #[test]
 fn a_next_hop_that_the_kernel_does_not_delete_as_ours_is_somebody_elses() {
-    let via = |gateway: &str| Route {
-        gateway: Some(gateway.parse().unwrap()),
-        ..Route::to("fd00::/64".parse().unwrap(), 116)
-    };
-    let (ours, other) = (via("fd00::"), via("2001:db8::9"));
+    let [ours, other] = ["fd00::", "2001:db8::9"].map(|gateway| via("fd00::/64", gateway));
     let key = route_key(&ours);
     let mut mirror = Mirror::default();
     assert!(mirror.set_routes(vec![ours.clone(), other.clone()]));
@@ -52,11 +55,7 @@ fn a_next_hop_that_the_kernel_does_not_delete_as_ours_is_somebody_elses() {
 /// Others change routes without a notification that is read, so each dump is compared.
 #[test]
 fn a_dump_with_as_many_routes_as_are_known_may_have_others() {
-    let via = |gateway: &str| Route {
-        gateway: Some(gateway.parse().unwrap()),
-        ..Route::to("10.244.2.0/24".parse().unwrap(), 116)
-    };
-    let (ours, changed) = (via("10.244.2.0"), via("192.0.2.2"));
+    let [ours, changed] = ["10.244.2.0", "192.0.2.2"].map(|gateway| via("10.244.2.0/24", gateway));
     let elsewhere = Route::to("10.244.3.0/24".parse().unwrap(), 116);
     let mut mirror = Mirror::default();
     mirror.set_routes(vec![ours.clone()]);
